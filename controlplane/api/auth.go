@@ -66,6 +66,7 @@ var rules = map[string]rule{
 	controlv1connect.TopKeysServiceTopKeysProcedure:        {role: access.RoleViewer, scope: inNamedIfAny},
 	controlv1connect.TopKeysServiceGetKeyProcedure:         {role: access.RoleViewer, scope: inNamed},
 	controlv1connect.TopKeysServiceListKeysProcedure:       {role: access.RoleViewer, scope: inNamed},
+	controlv1connect.TopKeysServiceGetUsageProcedure:       {role: access.RoleViewer, scope: inNamedIfAny},
 	controlv1connect.TopKeysServiceListHeldProcedure:       {role: access.RoleViewer, scope: inNamedIfAny},
 	controlv1connect.TopKeysServiceEstimateLimitsProcedure: {role: access.RoleViewer, scope: inChanges},
 

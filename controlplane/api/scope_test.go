@@ -82,6 +82,7 @@ var procedureScopes = map[string]procedureScope{
 
 	controlv1connect.TopKeysServiceTopKeysProcedure:        optional,
 	controlv1connect.TopKeysServiceListHeldProcedure:       optional,
+	controlv1connect.TopKeysServiceGetUsageProcedure:       optional,
 	controlv1connect.TopKeysServiceGetKeyProcedure:         named,
 	controlv1connect.TopKeysServiceListKeysProcedure:       named,
 	controlv1connect.TopKeysServiceEstimateLimitsProcedure: listed,
@@ -186,6 +187,10 @@ func TestListsAreAskedForTheWorkspacesOfTheToken(t *testing.T) {
 				got = append(got, q.Visible)
 				return limits.HeldReport{}, nil
 			},
+			Usage: func(_ context.Context, q limits.UsageQuery) (limits.Usage, error) {
+				got = append(got, q.Visible)
+				return limits.Usage{}, nil
+			},
 			Limits: func(_ context.Context, _ []limits.Change, visible *workspaces.Set) (limits.Estimate, error) {
 				got = append(got, visible)
 				return limits.Estimate{}, nil
@@ -195,6 +200,7 @@ func TestListsAreAskedForTheWorkspacesOfTheToken(t *testing.T) {
 		for procedure, body := range map[string]string{
 			controlv1connect.TopKeysServiceTopKeysProcedure:            `{"by":"TOP_BY_HOT"}`,
 			controlv1connect.TopKeysServiceListHeldProcedure:           `{}`,
+			controlv1connect.TopKeysServiceGetUsageProcedure:           `{}`,
 			controlv1connect.TopKeysServiceEstimateLimitsProcedure:     `{"changes":[{"workspace":"acme"}]}`,
 			controlv1connect.SettingsServiceListAllOverridesProcedure:  `{}`,
 			controlv1connect.SettingsServiceListAllNamespacesProcedure: `{}`,

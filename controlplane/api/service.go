@@ -71,6 +71,7 @@ type Config struct {
 	Held       func(context.Context, limits.TopQuery) (limits.HeldReport, error)
 	Key        func(context.Context, limits.KeyQuery) (limits.KeyReport, error)
 	Keys       func(context.Context, limits.KeysQuery) (limits.KeyPage, error)
+	Usage      func(context.Context, limits.UsageQuery) (limits.Usage, error)
 	// Limits estimates which requests an override would have denied, for keys of some workspaces.
 	// If it is nil, there are no estimates.
 	Limits func(context.Context, []limits.Change, *workspaces.Set) (limits.Estimate, error)

@@ -2,9 +2,11 @@ package store
 
 import (
 	"database/sql"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -37,6 +39,43 @@ func testDeleteOldUsage(t *testing.T) {
 		}
 		if n, err := store.DeleteOldUsageReports(t.Context(), cutoff, 1); err != nil || n != want {
 			t.Errorf("deleted %d totals, %v; want %d", n, err, want)
+		}
+	}
+}
+
+// The statements sum over regions, keep to their hours, and rank by accepted and denied cost together.
+func TestUsage(t *testing.T) { servers.EachSQL(t, testUsage) }
+
+func testUsage(t *testing.T) {
+	store, db := migrated(t)
+	hour := time.UnixMilli(1_700_000_000_000).Truncate(time.Hour)
+	for i, at := range []time.Time{hour.Add(-time.Hour), hour, hour.Add(time.Hour), hour.Add(2 * time.Hour)} {
+		insertUsage(t, db, "w", "n\xff", "eu", at, int64(1+i), 10)
+		insertUsage(t, db, "w", "n\xff", "us", at, 100, 0)
+		insertUsage(t, db, "v", "m", "us", at, 150, 0)
+		insertUsage(t, db, "", "", "eu", at, 0, 0)
+	}
+	from, until := hour, hour.Add(2*time.Hour)
+	reports, err := store.UsageReported(t.Context(), from, until, 10)
+	if err != nil || len(reports) != 2 || !reports[0].At.Equal(hour) || reports[0].Region != "eu" {
+		t.Errorf("reported %+v, %v", reports, err)
+	}
+	of := heartbeat.UsageOf{Workspace: "w", Namespace: "n\xff"}
+	hours, err := store.UsageOf(t.Context(), of, from, until, 10)
+	if err != nil || len(hours) != 4 || hours[0].UsageCost != (heartbeat.UsageCost{Accepted: 2, Denied: 10}) {
+		t.Errorf("hours %+v, %v", hours, err)
+	}
+	for _, c := range []struct {
+		workspace, region string
+		want              []int64
+	}{{"", "", []int64{300, 205, 0}}, {"w", "", []int64{205}}, {"w", "eu", []int64{5}}, {"", "us", []int64{300, 200}}} {
+		top, err := store.UsageTop(t.Context(), c.workspace, c.region, from, until, 10)
+		var got []int64
+		for _, s := range top {
+			got = append(got, s.Sum.Accepted)
+		}
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %v, %v", c, got, err)
 		}
 	}
 }

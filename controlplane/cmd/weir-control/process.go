@@ -170,6 +170,9 @@ func (p *process) build() error {
 		Keys: func(ctx context.Context, q limits.KeysQuery) (limits.KeyPage, error) {
 			return limits.ListKeys(ctx, steps, q, p.config.NodeLiveWithin)
 		},
+		Usage: func(ctx context.Context, q limits.UsageQuery) (limits.Usage, error) {
+			return limits.GetUsage(ctx, steps, q)
+		},
 		Limits: func(ctx context.Context, changes []limits.Change,
 			visible *workspaces.Set) (limits.Estimate, error) {
 			return limits.EstimateLimits(ctx, steps, changes, visible, p.config.NodeLiveWithin)

@@ -99,6 +99,7 @@ type cli struct {
 	} `cmd:"" help:"How namespaces decide."`
 	Export exportAll `cmd:"" help:"Print all namespaces, overrides and tunings as one document: YAML, or JSON with -o json."`
 	Apply  applyAll  `cmd:"" help:"Change namespaces and overrides to the values in a document, after showing the differences. Tuning is only compared."`
+	Usage  usageShow `cmd:"" help:"Show the accepted and denied cost of namespaces by the hour or day, for up to 90 days."`
 	Keys   struct {
 		List   keysList   `cmd:"" help:"List a namespace's keys with their counts, limits, and when they pass again, by identifier."`
 		Export keysExport `cmd:"" help:"Print a namespace's keys as JSON lines or CSV, a line for each key and window. -o has no effect."`

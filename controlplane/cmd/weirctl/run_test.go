@@ -71,6 +71,8 @@ type world struct {
 	lagErr      error
 	fleet       fleet.Fleet
 	top         limits.TopKeys
+	usage       limits.Usage
+	usageQuery  limits.UsageQuery
 	topQuery    limits.TopQuery
 	held        limits.HeldReport
 	heldQuery   limits.TopQuery
@@ -120,6 +122,10 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		Health:   func(context.Context) watch.HealthDocument { return w.health },
 		Diagnose: func(context.Context) []watch.Check { return w.checks },
 		Audit:    w,
+		Usage: func(_ context.Context, q limits.UsageQuery) (limits.Usage, error) {
+			w.usageQuery = q
+			return w.usage, nil
+		},
 		TopKeys: func(_ context.Context, q limits.TopQuery) (limits.TopKeys, error) {
 			w.topQuery = q
 			return w.top, w.schedule.err

@@ -130,6 +130,56 @@ func (KeyVerdict) EnumDescriptor() ([]byte, []int) {
 	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{1}
 }
 
+// UsageStep is the length of a step. Steps begin at full hours or days of UTC.
+type UsageStep int32
+
+const (
+	UsageStep_USAGE_STEP_UNSPECIFIED UsageStep = 0 // hours for up to 7 days, and days otherwise
+	UsageStep_USAGE_STEP_HOUR        UsageStep = 1
+	UsageStep_USAGE_STEP_DAY         UsageStep = 2
+)
+
+// Enum value maps for UsageStep.
+var (
+	UsageStep_name = map[int32]string{
+		0: "USAGE_STEP_UNSPECIFIED",
+		1: "USAGE_STEP_HOUR",
+		2: "USAGE_STEP_DAY",
+	}
+	UsageStep_value = map[string]int32{
+		"USAGE_STEP_UNSPECIFIED": 0,
+		"USAGE_STEP_HOUR":        1,
+		"USAGE_STEP_DAY":         2,
+	}
+)
+
+func (x UsageStep) Enum() *UsageStep {
+	p := new(UsageStep)
+	*p = x
+	return p
+}
+
+func (x UsageStep) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (UsageStep) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_control_v1_keys_proto_enumTypes[2].Descriptor()
+}
+
+func (UsageStep) Type() protoreflect.EnumType {
+	return &file_weir_control_v1_keys_proto_enumTypes[2]
+}
+
+func (x UsageStep) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use UsageStep.Descriptor instead.
+func (UsageStep) EnumDescriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{2}
+}
+
 type ListKeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"` // 1 to 191 bytes
@@ -1798,6 +1848,323 @@ func (x *KeyPart) GetUpdatedAtMs() int64 {
 	return 0
 }
 
+type GetUsageRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Workspace string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"` // at most 191 bytes; empty: all
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // at most 255 bytes, only with a workspace; empty: the namespaces with the most cost
+	Region    string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`       // at most 48 bytes; empty: all regions together
+	// from_ms and until_ms are Unix ms by the clock of the database, at most 90 days and an hour apart. Both are rounded down
+	// to a step, and the step of until_ms is included. until_ms 0 is now, and from_ms 0 is 24 hours before until_ms.
+	FromMs        int64     `protobuf:"varint,4,opt,name=from_ms,json=fromMs,proto3" json:"from_ms,omitempty"`
+	UntilMs       int64     `protobuf:"varint,5,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	Step          UsageStep `protobuf:"varint,6,opt,name=step,proto3,enum=weir.control.v1.UsageStep" json:"step,omitempty"`
+	Limit         int32     `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"` // of the namespaces: 1 to 50; 0 is 10
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUsageRequest) Reset() {
+	*x = GetUsageRequest{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUsageRequest) ProtoMessage() {}
+
+func (x *GetUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUsageRequest.ProtoReflect.Descriptor instead.
+func (*GetUsageRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GetUsageRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *GetUsageRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *GetUsageRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *GetUsageRequest) GetFromMs() int64 {
+	if x != nil {
+		return x.FromMs
+	}
+	return 0
+}
+
+func (x *GetUsageRequest) GetUntilMs() int64 {
+	if x != nil {
+		return x.UntilMs
+	}
+	return 0
+}
+
+func (x *GetUsageRequest) GetStep() UsageStep {
+	if x != nil {
+		return x.Step
+	}
+	return UsageStep_USAGE_STEP_UNSPECIFIED
+}
+
+func (x *GetUsageRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type GetUsageResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NowMs         int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"` // Unix ms by the clock of the database
+	StepMs        int64                  `protobuf:"varint,2,opt,name=step_ms,json=stepMs,proto3" json:"step_ms,omitempty"`
+	Steps         []*UsageTime           `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`          // ascending, without gaps; the last can be under way
+	Series        []*UsageSeries         `protobuf:"bytes,4,rep,name=series,proto3" json:"series,omitempty"`        // the most cost first
+	Truncated     bool                   `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"` // more namespaces had cost than limit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUsageResponse) Reset() {
+	*x = GetUsageResponse{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUsageResponse) ProtoMessage() {}
+
+func (x *GetUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUsageResponse.ProtoReflect.Descriptor instead.
+func (*GetUsageResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetUsageResponse) GetNowMs() int64 {
+	if x != nil {
+		return x.NowMs
+	}
+	return 0
+}
+
+func (x *GetUsageResponse) GetStepMs() int64 {
+	if x != nil {
+		return x.StepMs
+	}
+	return 0
+}
+
+func (x *GetUsageResponse) GetSteps() []*UsageTime {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *GetUsageResponse) GetSeries() []*UsageSeries {
+	if x != nil {
+		return x.Series
+	}
+	return nil
+}
+
+func (x *GetUsageResponse) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+// UsageTime is a step.
+type UsageTime struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	AtMs  int64                  `protobuf:"varint,1,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // Unix ms: its start
+	// known is set if each region reported in each hour of the step. If it is not set, the cost of the step is unknown: its
+	// values are too low. The first hour after that has the cost of the hours before it, unless processes have ended.
+	Known          bool     `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
+	MissingRegions []string `protobuf:"bytes,3,rep,name=missing_regions,json=missingRegions,proto3" json:"missing_regions,omitempty"` // regions that did not report, although they did before
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *UsageTime) Reset() {
+	*x = UsageTime{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsageTime) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsageTime) ProtoMessage() {}
+
+func (x *UsageTime) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsageTime.ProtoReflect.Descriptor instead.
+func (*UsageTime) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *UsageTime) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *UsageTime) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *UsageTime) GetMissingRegions() []string {
+	if x != nil {
+		return x.MissingRegions
+	}
+	return nil
+}
+
+type UsageSeries struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"` // both names are empty: all namespaces that nodes had no room for
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Accepted      int64                  `protobuf:"varint,3,opt,name=accepted,proto3" json:"accepted,omitempty"`                                       // cost, the sum of all steps
+	Denied        int64                  `protobuf:"varint,4,opt,name=denied,proto3" json:"denied,omitempty"`                                           // cost, an estimate
+	AcceptedSteps []int64                `protobuf:"varint,5,rep,packed,name=accepted_steps,json=acceptedSteps,proto3" json:"accepted_steps,omitempty"` // for each of the response's steps
+	DeniedSteps   []int64                `protobuf:"varint,6,rep,packed,name=denied_steps,json=deniedSteps,proto3" json:"denied_steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UsageSeries) Reset() {
+	*x = UsageSeries{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UsageSeries) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UsageSeries) ProtoMessage() {}
+
+func (x *UsageSeries) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UsageSeries.ProtoReflect.Descriptor instead.
+func (*UsageSeries) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *UsageSeries) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *UsageSeries) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *UsageSeries) GetAccepted() int64 {
+	if x != nil {
+		return x.Accepted
+	}
+	return 0
+}
+
+func (x *UsageSeries) GetDenied() int64 {
+	if x != nil {
+		return x.Denied
+	}
+	return 0
+}
+
+func (x *UsageSeries) GetAcceptedSteps() []int64 {
+	if x != nil {
+		return x.AcceptedSteps
+	}
+	return nil
+}
+
+func (x *UsageSeries) GetDeniedSteps() []int64 {
+	if x != nil {
+		return x.DeniedSteps
+	}
+	return nil
+}
+
 var File_weir_control_v1_keys_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_keys_proto_rawDesc = "" +
@@ -1968,7 +2335,32 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"\aKeyPart\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\x12\"\n" +
-	"\rupdated_at_ms\x18\x03 \x01(\x03R\vupdatedAtMs*B\n" +
+	"\rupdated_at_ms\x18\x03 \x01(\x03R\vupdatedAtMs\"\xdf\x01\n" +
+	"\x0fGetUsageRequest\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x16\n" +
+	"\x06region\x18\x03 \x01(\tR\x06region\x12\x17\n" +
+	"\afrom_ms\x18\x04 \x01(\x03R\x06fromMs\x12\x19\n" +
+	"\buntil_ms\x18\x05 \x01(\x03R\auntilMs\x12.\n" +
+	"\x04step\x18\x06 \x01(\x0e2\x1a.weir.control.v1.UsageStepR\x04step\x12\x14\n" +
+	"\x05limit\x18\a \x01(\x05R\x05limit\"\xc8\x01\n" +
+	"\x10GetUsageResponse\x12\x15\n" +
+	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12\x17\n" +
+	"\astep_ms\x18\x02 \x01(\x03R\x06stepMs\x120\n" +
+	"\x05steps\x18\x03 \x03(\v2\x1a.weir.control.v1.UsageTimeR\x05steps\x124\n" +
+	"\x06series\x18\x04 \x03(\v2\x1c.weir.control.v1.UsageSeriesR\x06series\x12\x1c\n" +
+	"\ttruncated\x18\x05 \x01(\bR\ttruncated\"_\n" +
+	"\tUsageTime\x12\x13\n" +
+	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x14\n" +
+	"\x05known\x18\x02 \x01(\bR\x05known\x12'\n" +
+	"\x0fmissing_regions\x18\x03 \x03(\tR\x0emissingRegions\"\xc7\x01\n" +
+	"\vUsageSeries\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1a\n" +
+	"\baccepted\x18\x03 \x01(\x03R\baccepted\x12\x16\n" +
+	"\x06denied\x18\x04 \x01(\x03R\x06denied\x12%\n" +
+	"\x0eaccepted_steps\x18\x05 \x03(\x03R\racceptedSteps\x12!\n" +
+	"\fdenied_steps\x18\x06 \x03(\x03R\vdeniedSteps*B\n" +
 	"\x05TopBy\x12\x16\n" +
 	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1980,12 +2372,17 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"\x13KEY_VERDICT_UNKNOWN\x10\x01\x12\x16\n" +
 	"\x12KEY_VERDICT_PASSES\x10\x02\x12\x16\n" +
 	"\x12KEY_VERDICT_DENIED\x10\x03\x12\x1c\n" +
-	"\x18KEY_VERDICT_NEVER_PASSES\x10\x042\xae\x03\n" +
+	"\x18KEY_VERDICT_NEVER_PASSES\x10\x04*P\n" +
+	"\tUsageStep\x12\x1a\n" +
+	"\x16USAGE_STEP_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fUSAGE_STEP_HOUR\x10\x01\x12\x12\n" +
+	"\x0eUSAGE_STEP_DAY\x10\x022\xff\x03\n" +
 	"\x0eTopKeysService\x12L\n" +
 	"\aTopKeys\x12\x1f.weir.control.v1.TopKeysRequest\x1a .weir.control.v1.TopKeysResponse\x12O\n" +
 	"\bListHeld\x12 .weir.control.v1.ListHeldRequest\x1a!.weir.control.v1.ListHeldResponse\x12I\n" +
 	"\x06GetKey\x12\x1e.weir.control.v1.GetKeyRequest\x1a\x1f.weir.control.v1.GetKeyResponse\x12O\n" +
-	"\bListKeys\x12 .weir.control.v1.ListKeysRequest\x1a!.weir.control.v1.ListKeysResponse\x12a\n" +
+	"\bListKeys\x12 .weir.control.v1.ListKeysRequest\x1a!.weir.control.v1.ListKeysResponse\x12O\n" +
+	"\bGetUsage\x12 .weir.control.v1.GetUsageRequest\x1a!.weir.control.v1.GetUsageResponse\x12a\n" +
 	"\x0eEstimateLimits\x12&.weir.control.v1.EstimateLimitsRequest\x1a'.weir.control.v1.EstimateLimitsResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
 var (
@@ -2000,65 +2397,75 @@ func file_weir_control_v1_keys_proto_rawDescGZIP() []byte {
 	return file_weir_control_v1_keys_proto_rawDescData
 }
 
-var file_weir_control_v1_keys_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_control_v1_keys_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_weir_control_v1_keys_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_weir_control_v1_keys_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_weir_control_v1_keys_proto_goTypes = []any{
 	(TopBy)(0),                     // 0: weir.control.v1.TopBy
 	(KeyVerdict)(0),                // 1: weir.control.v1.KeyVerdict
-	(*ListKeysRequest)(nil),        // 2: weir.control.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),       // 3: weir.control.v1.ListKeysResponse
-	(*ListedKey)(nil),              // 4: weir.control.v1.ListedKey
-	(*ListedWindow)(nil),           // 5: weir.control.v1.ListedWindow
-	(*EstimateLimitsRequest)(nil),  // 6: weir.control.v1.EstimateLimitsRequest
-	(*LimitChange)(nil),            // 7: weir.control.v1.LimitChange
-	(*EstimateLimitsResponse)(nil), // 8: weir.control.v1.EstimateLimitsResponse
-	(*LimitKey)(nil),               // 9: weir.control.v1.LimitKey
-	(*ListHeldRequest)(nil),        // 10: weir.control.v1.ListHeldRequest
-	(*ListHeldResponse)(nil),       // 11: weir.control.v1.ListHeldResponse
-	(*Held)(nil),                   // 12: weir.control.v1.Held
-	(*TopKeysRequest)(nil),         // 13: weir.control.v1.TopKeysRequest
-	(*TopKeysResponse)(nil),        // 14: weir.control.v1.TopKeysResponse
-	(*TopKey)(nil),                 // 15: weir.control.v1.TopKey
-	(*TopKeyRegion)(nil),           // 16: weir.control.v1.TopKeyRegion
-	(*GetKeyRequest)(nil),          // 17: weir.control.v1.GetKeyRequest
-	(*GetKeyResponse)(nil),         // 18: weir.control.v1.GetKeyResponse
-	(*KeyWindow)(nil),              // 19: weir.control.v1.KeyWindow
-	(*KeyCell)(nil),                // 20: weir.control.v1.KeyCell
-	(*KeyPart)(nil),                // 21: weir.control.v1.KeyPart
-	(*Override)(nil),               // 22: weir.control.v1.Override
-	(*Reset)(nil),                  // 23: weir.control.v1.Reset
+	(UsageStep)(0),                 // 2: weir.control.v1.UsageStep
+	(*ListKeysRequest)(nil),        // 3: weir.control.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),       // 4: weir.control.v1.ListKeysResponse
+	(*ListedKey)(nil),              // 5: weir.control.v1.ListedKey
+	(*ListedWindow)(nil),           // 6: weir.control.v1.ListedWindow
+	(*EstimateLimitsRequest)(nil),  // 7: weir.control.v1.EstimateLimitsRequest
+	(*LimitChange)(nil),            // 8: weir.control.v1.LimitChange
+	(*EstimateLimitsResponse)(nil), // 9: weir.control.v1.EstimateLimitsResponse
+	(*LimitKey)(nil),               // 10: weir.control.v1.LimitKey
+	(*ListHeldRequest)(nil),        // 11: weir.control.v1.ListHeldRequest
+	(*ListHeldResponse)(nil),       // 12: weir.control.v1.ListHeldResponse
+	(*Held)(nil),                   // 13: weir.control.v1.Held
+	(*TopKeysRequest)(nil),         // 14: weir.control.v1.TopKeysRequest
+	(*TopKeysResponse)(nil),        // 15: weir.control.v1.TopKeysResponse
+	(*TopKey)(nil),                 // 16: weir.control.v1.TopKey
+	(*TopKeyRegion)(nil),           // 17: weir.control.v1.TopKeyRegion
+	(*GetKeyRequest)(nil),          // 18: weir.control.v1.GetKeyRequest
+	(*GetKeyResponse)(nil),         // 19: weir.control.v1.GetKeyResponse
+	(*KeyWindow)(nil),              // 20: weir.control.v1.KeyWindow
+	(*KeyCell)(nil),                // 21: weir.control.v1.KeyCell
+	(*KeyPart)(nil),                // 22: weir.control.v1.KeyPart
+	(*GetUsageRequest)(nil),        // 23: weir.control.v1.GetUsageRequest
+	(*GetUsageResponse)(nil),       // 24: weir.control.v1.GetUsageResponse
+	(*UsageTime)(nil),              // 25: weir.control.v1.UsageTime
+	(*UsageSeries)(nil),            // 26: weir.control.v1.UsageSeries
+	(*Override)(nil),               // 27: weir.control.v1.Override
+	(*Reset)(nil),                  // 28: weir.control.v1.Reset
 }
 var file_weir_control_v1_keys_proto_depIdxs = []int32{
-	4,  // 0: weir.control.v1.ListKeysResponse.keys:type_name -> weir.control.v1.ListedKey
-	5,  // 1: weir.control.v1.ListedKey.windows:type_name -> weir.control.v1.ListedWindow
-	7,  // 2: weir.control.v1.EstimateLimitsRequest.changes:type_name -> weir.control.v1.LimitChange
-	9,  // 3: weir.control.v1.EstimateLimitsResponse.worst:type_name -> weir.control.v1.LimitKey
-	12, // 4: weir.control.v1.ListHeldResponse.held:type_name -> weir.control.v1.Held
+	5,  // 0: weir.control.v1.ListKeysResponse.keys:type_name -> weir.control.v1.ListedKey
+	6,  // 1: weir.control.v1.ListedKey.windows:type_name -> weir.control.v1.ListedWindow
+	8,  // 2: weir.control.v1.EstimateLimitsRequest.changes:type_name -> weir.control.v1.LimitChange
+	10, // 3: weir.control.v1.EstimateLimitsResponse.worst:type_name -> weir.control.v1.LimitKey
+	13, // 4: weir.control.v1.ListHeldResponse.held:type_name -> weir.control.v1.Held
 	0,  // 5: weir.control.v1.TopKeysRequest.by:type_name -> weir.control.v1.TopBy
-	15, // 6: weir.control.v1.TopKeysResponse.keys:type_name -> weir.control.v1.TopKey
-	16, // 7: weir.control.v1.TopKey.regions:type_name -> weir.control.v1.TopKeyRegion
-	19, // 8: weir.control.v1.GetKeyResponse.windows:type_name -> weir.control.v1.KeyWindow
-	22, // 9: weir.control.v1.GetKeyResponse.override:type_name -> weir.control.v1.Override
-	23, // 10: weir.control.v1.GetKeyResponse.reset:type_name -> weir.control.v1.Reset
-	20, // 11: weir.control.v1.KeyWindow.current:type_name -> weir.control.v1.KeyCell
-	20, // 12: weir.control.v1.KeyWindow.previous:type_name -> weir.control.v1.KeyCell
+	16, // 6: weir.control.v1.TopKeysResponse.keys:type_name -> weir.control.v1.TopKey
+	17, // 7: weir.control.v1.TopKey.regions:type_name -> weir.control.v1.TopKeyRegion
+	20, // 8: weir.control.v1.GetKeyResponse.windows:type_name -> weir.control.v1.KeyWindow
+	27, // 9: weir.control.v1.GetKeyResponse.override:type_name -> weir.control.v1.Override
+	28, // 10: weir.control.v1.GetKeyResponse.reset:type_name -> weir.control.v1.Reset
+	21, // 11: weir.control.v1.KeyWindow.current:type_name -> weir.control.v1.KeyCell
+	21, // 12: weir.control.v1.KeyWindow.previous:type_name -> weir.control.v1.KeyCell
 	1,  // 13: weir.control.v1.KeyWindow.verdict:type_name -> weir.control.v1.KeyVerdict
-	21, // 14: weir.control.v1.KeyCell.parts:type_name -> weir.control.v1.KeyPart
-	13, // 15: weir.control.v1.TopKeysService.TopKeys:input_type -> weir.control.v1.TopKeysRequest
-	10, // 16: weir.control.v1.TopKeysService.ListHeld:input_type -> weir.control.v1.ListHeldRequest
-	17, // 17: weir.control.v1.TopKeysService.GetKey:input_type -> weir.control.v1.GetKeyRequest
-	2,  // 18: weir.control.v1.TopKeysService.ListKeys:input_type -> weir.control.v1.ListKeysRequest
-	6,  // 19: weir.control.v1.TopKeysService.EstimateLimits:input_type -> weir.control.v1.EstimateLimitsRequest
-	14, // 20: weir.control.v1.TopKeysService.TopKeys:output_type -> weir.control.v1.TopKeysResponse
-	11, // 21: weir.control.v1.TopKeysService.ListHeld:output_type -> weir.control.v1.ListHeldResponse
-	18, // 22: weir.control.v1.TopKeysService.GetKey:output_type -> weir.control.v1.GetKeyResponse
-	3,  // 23: weir.control.v1.TopKeysService.ListKeys:output_type -> weir.control.v1.ListKeysResponse
-	8,  // 24: weir.control.v1.TopKeysService.EstimateLimits:output_type -> weir.control.v1.EstimateLimitsResponse
-	20, // [20:25] is the sub-list for method output_type
-	15, // [15:20] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	22, // 14: weir.control.v1.KeyCell.parts:type_name -> weir.control.v1.KeyPart
+	2,  // 15: weir.control.v1.GetUsageRequest.step:type_name -> weir.control.v1.UsageStep
+	25, // 16: weir.control.v1.GetUsageResponse.steps:type_name -> weir.control.v1.UsageTime
+	26, // 17: weir.control.v1.GetUsageResponse.series:type_name -> weir.control.v1.UsageSeries
+	14, // 18: weir.control.v1.TopKeysService.TopKeys:input_type -> weir.control.v1.TopKeysRequest
+	11, // 19: weir.control.v1.TopKeysService.ListHeld:input_type -> weir.control.v1.ListHeldRequest
+	18, // 20: weir.control.v1.TopKeysService.GetKey:input_type -> weir.control.v1.GetKeyRequest
+	3,  // 21: weir.control.v1.TopKeysService.ListKeys:input_type -> weir.control.v1.ListKeysRequest
+	23, // 22: weir.control.v1.TopKeysService.GetUsage:input_type -> weir.control.v1.GetUsageRequest
+	7,  // 23: weir.control.v1.TopKeysService.EstimateLimits:input_type -> weir.control.v1.EstimateLimitsRequest
+	15, // 24: weir.control.v1.TopKeysService.TopKeys:output_type -> weir.control.v1.TopKeysResponse
+	12, // 25: weir.control.v1.TopKeysService.ListHeld:output_type -> weir.control.v1.ListHeldResponse
+	19, // 26: weir.control.v1.TopKeysService.GetKey:output_type -> weir.control.v1.GetKeyResponse
+	4,  // 27: weir.control.v1.TopKeysService.ListKeys:output_type -> weir.control.v1.ListKeysResponse
+	24, // 28: weir.control.v1.TopKeysService.GetUsage:output_type -> weir.control.v1.GetUsageResponse
+	9,  // 29: weir.control.v1.TopKeysService.EstimateLimits:output_type -> weir.control.v1.EstimateLimitsResponse
+	24, // [24:30] is the sub-list for method output_type
+	18, // [18:24] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_keys_proto_init() }
@@ -2075,8 +2482,8 @@ func file_weir_control_v1_keys_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_keys_proto_rawDesc), len(file_weir_control_v1_keys_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   20,
+			NumEnums:      3,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -43,6 +43,8 @@ const (
 	TopKeysServiceGetKeyProcedure = "/weir.control.v1.TopKeysService/GetKey"
 	// TopKeysServiceListKeysProcedure is the fully-qualified name of the TopKeysService's ListKeys RPC.
 	TopKeysServiceListKeysProcedure = "/weir.control.v1.TopKeysService/ListKeys"
+	// TopKeysServiceGetUsageProcedure is the fully-qualified name of the TopKeysService's GetUsage RPC.
+	TopKeysServiceGetUsageProcedure = "/weir.control.v1.TopKeysService/GetUsage"
 	// TopKeysServiceEstimateLimitsProcedure is the fully-qualified name of the TopKeysService's
 	// EstimateLimits RPC.
 	TopKeysServiceEstimateLimitsProcedure = "/weir.control.v1.TopKeysService/EstimateLimits"
@@ -64,6 +66,10 @@ type TopKeysServiceClient interface {
 	// identifiers, a page at a time. As in GetKey, the counts are some seconds old, and keys whose counts are below the
 	// tuning's floor are missing. It reads neither Redis nor nodes' memory.
 	ListKeys(context.Context, *connect.Request[v1.ListKeysRequest]) (*connect.Response[v1.ListKeysResponse], error)
+	// GetUsage returns the accepted and denied cost of a namespace, or of the namespaces with the most cost, by the hour or
+	// day. It is kept for 90 days. The newest cost is up to half a minute old. Denied cost is an estimate from a sample of
+	// the denials.
+	GetUsage(context.Context, *connect.Request[v1.GetUsageRequest]) (*connect.Response[v1.GetUsageResponse], error)
 	// EstimateLimits returns how much of the busiest keys' cost the new overrides would have denied, in the window that
 	// is under way. Nodes report at most 20 keys each, and no node keeps figures of earlier windows. So it is an estimate
 	// for those keys, without the others. It changes nothing.
@@ -105,6 +111,12 @@ func NewTopKeysServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(topKeysServiceMethods.ByName("ListKeys")),
 			connect.WithClientOptions(opts...),
 		),
+		getUsage: connect.NewClient[v1.GetUsageRequest, v1.GetUsageResponse](
+			httpClient,
+			baseURL+TopKeysServiceGetUsageProcedure,
+			connect.WithSchema(topKeysServiceMethods.ByName("GetUsage")),
+			connect.WithClientOptions(opts...),
+		),
 		estimateLimits: connect.NewClient[v1.EstimateLimitsRequest, v1.EstimateLimitsResponse](
 			httpClient,
 			baseURL+TopKeysServiceEstimateLimitsProcedure,
@@ -120,6 +132,7 @@ type topKeysServiceClient struct {
 	listHeld       *connect.Client[v1.ListHeldRequest, v1.ListHeldResponse]
 	getKey         *connect.Client[v1.GetKeyRequest, v1.GetKeyResponse]
 	listKeys       *connect.Client[v1.ListKeysRequest, v1.ListKeysResponse]
+	getUsage       *connect.Client[v1.GetUsageRequest, v1.GetUsageResponse]
 	estimateLimits *connect.Client[v1.EstimateLimitsRequest, v1.EstimateLimitsResponse]
 }
 
@@ -143,6 +156,11 @@ func (c *topKeysServiceClient) ListKeys(ctx context.Context, req *connect.Reques
 	return c.listKeys.CallUnary(ctx, req)
 }
 
+// GetUsage calls weir.control.v1.TopKeysService.GetUsage.
+func (c *topKeysServiceClient) GetUsage(ctx context.Context, req *connect.Request[v1.GetUsageRequest]) (*connect.Response[v1.GetUsageResponse], error) {
+	return c.getUsage.CallUnary(ctx, req)
+}
+
 // EstimateLimits calls weir.control.v1.TopKeysService.EstimateLimits.
 func (c *topKeysServiceClient) EstimateLimits(ctx context.Context, req *connect.Request[v1.EstimateLimitsRequest]) (*connect.Response[v1.EstimateLimitsResponse], error) {
 	return c.estimateLimits.CallUnary(ctx, req)
@@ -164,6 +182,10 @@ type TopKeysServiceHandler interface {
 	// identifiers, a page at a time. As in GetKey, the counts are some seconds old, and keys whose counts are below the
 	// tuning's floor are missing. It reads neither Redis nor nodes' memory.
 	ListKeys(context.Context, *connect.Request[v1.ListKeysRequest]) (*connect.Response[v1.ListKeysResponse], error)
+	// GetUsage returns the accepted and denied cost of a namespace, or of the namespaces with the most cost, by the hour or
+	// day. It is kept for 90 days. The newest cost is up to half a minute old. Denied cost is an estimate from a sample of
+	// the denials.
+	GetUsage(context.Context, *connect.Request[v1.GetUsageRequest]) (*connect.Response[v1.GetUsageResponse], error)
 	// EstimateLimits returns how much of the busiest keys' cost the new overrides would have denied, in the window that
 	// is under way. Nodes report at most 20 keys each, and no node keeps figures of earlier windows. So it is an estimate
 	// for those keys, without the others. It changes nothing.
@@ -201,6 +223,12 @@ func NewTopKeysServiceHandler(svc TopKeysServiceHandler, opts ...connect.Handler
 		connect.WithSchema(topKeysServiceMethods.ByName("ListKeys")),
 		connect.WithHandlerOptions(opts...),
 	)
+	topKeysServiceGetUsageHandler := connect.NewUnaryHandler(
+		TopKeysServiceGetUsageProcedure,
+		svc.GetUsage,
+		connect.WithSchema(topKeysServiceMethods.ByName("GetUsage")),
+		connect.WithHandlerOptions(opts...),
+	)
 	topKeysServiceEstimateLimitsHandler := connect.NewUnaryHandler(
 		TopKeysServiceEstimateLimitsProcedure,
 		svc.EstimateLimits,
@@ -217,6 +245,8 @@ func NewTopKeysServiceHandler(svc TopKeysServiceHandler, opts ...connect.Handler
 			topKeysServiceGetKeyHandler.ServeHTTP(w, r)
 		case TopKeysServiceListKeysProcedure:
 			topKeysServiceListKeysHandler.ServeHTTP(w, r)
+		case TopKeysServiceGetUsageProcedure:
+			topKeysServiceGetUsageHandler.ServeHTTP(w, r)
 		case TopKeysServiceEstimateLimitsProcedure:
 			topKeysServiceEstimateLimitsHandler.ServeHTTP(w, r)
 		default:
@@ -242,6 +272,10 @@ func (UnimplementedTopKeysServiceHandler) GetKey(context.Context, *connect.Reque
 
 func (UnimplementedTopKeysServiceHandler) ListKeys(context.Context, *connect.Request[v1.ListKeysRequest]) (*connect.Response[v1.ListKeysResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TopKeysService.ListKeys is not implemented"))
+}
+
+func (UnimplementedTopKeysServiceHandler) GetUsage(context.Context, *connect.Request[v1.GetUsageRequest]) (*connect.Response[v1.GetUsageResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TopKeysService.GetUsage is not implemented"))
 }
 
 func (UnimplementedTopKeysServiceHandler) EstimateLimits(context.Context, *connect.Request[v1.EstimateLimitsRequest]) (*connect.Response[v1.EstimateLimitsResponse], error) {
