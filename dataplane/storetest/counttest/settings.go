@@ -188,7 +188,7 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 		return
 	}
 	full := suite.FullHeartbeat(t, "node-1")
-	full.Region, full.Stopped, full.Top = "eu", false, ""
+	full.Region, full.Stopped, full.Top, full.Usage = "eu", false, "", "" // a store need not keep usage with the heartbeat
 	run := func(name string, f func(t *testing.T, s Store)) {
 		t.Run(name, func(t *testing.T) { f(t, open(t)) })
 	}

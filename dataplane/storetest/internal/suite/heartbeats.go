@@ -15,7 +15,7 @@ import (
 // are added later.
 func FullHeartbeat(t *testing.T, id string) heartbeat.Heartbeat {
 	b := heartbeat.Heartbeat{NodeID: id, Region: "eu\xff", Build: "v1.2.3", TuningVersion: 7,
-		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000, Stopped: true, Top: `{"hot":[]}`}
+		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000, Stopped: true, Top: `{"hot":[]}`, Usage: `{"number":1}`}
 	fillValue(t, reflect.ValueOf(&b.Health).Elem(), 0)
 	return b
 }
