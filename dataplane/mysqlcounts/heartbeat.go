@@ -111,7 +111,7 @@ func heartbeatRow(b heartbeat.Heartbeat) (row dataplanedb.NodeBeatParams, err er
 }
 
 // bounded cuts figures that no node sends, so that a heartbeat fits into its column whatever its origin contains. It
-// drops shards beyond heartbeat.ShardsMax. It drops all lags if there are more than heartbeat.RegionsMax regions, or if
+// drops shards beyond heartbeat.ShardsMax, and entries of a trial's evidence beyond its bounds. It drops all lags if there are more than heartbeat.RegionsMax regions, or if
 // a region's name is too long.
 func bounded(h heartbeat.Health) heartbeat.Health {
 	h.SettingsProblem = cut(h.SettingsProblem, problemBytesMax)
@@ -119,6 +119,7 @@ func bounded(h heartbeat.Health) heartbeat.Health {
 	for i := range h.Problems {
 		h.Problems[i] = cut(h.Problems[i], heartbeat.ProblemBytesMax)
 	}
+	h.Limits = h.Limits.Bounded()
 	if h.Relay == nil {
 		return h
 	}

@@ -155,6 +155,8 @@ func testHeartbeatBoundsTheRelaysFigures(t *testing.T) {
 	} {
 		b := heartbeat.Heartbeat{NodeID: id, Region: "eu", Health: heartbeat.Health{Relay: &relay}}
 		b.Health.SettingsProblem = strings.Repeat("\x01", problemBytesMax)
+		b.Health.Problems = slices.Repeat([]string{strings.Repeat("\x01", heartbeat.ProblemBytesMax)}, heartbeat.ProblemsMax)
+		b.Health.Limits = &heartbeat.Limits{Judged: 7, Top: slices.Repeat([]heartbeat.TopKey{{Identifier: make([]byte, 255)}}, 1000)}
 		before := len(relay.Held)
 		if err := c.Heartbeat(t.Context(), b); err != nil {
 			t.Errorf("%s: %.200s", id, err)
@@ -172,6 +174,9 @@ func testHeartbeatBoundsTheRelaysFigures(t *testing.T) {
 	}
 	for _, got := range stored {
 		want := wants[got.NodeID]
+		if l := got.Health.Limits; l == nil || l.Judged != 7 || len(l.Top) != heartbeat.LimitsTopMax {
+			t.Errorf("%q is stored with the evidence %+v", got.NodeID, l)
+		}
 		if held, lags := len(got.Health.Relay.Held), len(got.Health.Relay.LagP99Ms); held != want.held || lags != want.lags {
 			t.Errorf("%q is stored with %d shards and %d regions, want %+v", got.NodeID, held, lags, want)
 		}

@@ -2,7 +2,10 @@
 // watchers read these rows instead of calling nodes.
 package heartbeat
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // StandsFor is how long a node counts as alive after a heartbeat: twelve intervals of the default
 // tuning. After a node has crashed, the other nodes' shares of the remaining limits stay smaller
@@ -174,3 +177,33 @@ const (
 	LimitsTopMax        = 10
 	LimitsNamespacesMax = 20
 )
+
+// LimitsBytesMax bounds the document of Limits. Names that are much longer than usual make its lists shorter.
+const LimitsBytesMax = 12 << 10
+
+// Bounded returns l, or a copy that keeps the bounds: it lacks the last entries of lists that are too long, or whose
+// names are. A copy shares its entries with l.
+func (l *Limits) Bounded() *Limits {
+	if l == nil {
+		return nil
+	}
+	b := *l
+	b.Top = b.Top[:min(len(b.Top), LimitsTopMax)]
+	b.Namespaces = b.Namespaces[:min(len(b.Namespaces), LimitsNamespacesMax)]
+	b.Callers = min(b.Callers, CallersMax)
+	for {
+		document, err := json.Marshal(&b)
+		switch {
+		case err == nil && len(document) <= LimitsBytesMax:
+			return &b
+		case len(b.Namespaces) > len(b.Top):
+			b.Namespaces = b.Namespaces[:len(b.Namespaces)-1]
+		case len(b.Top) > 0:
+			b.Top = b.Top[:len(b.Top)-1]
+		case b.Caller != nil:
+			b.Caller = nil
+		default:
+			return &b // numbers alone
+		}
+	}
+}

@@ -2,7 +2,9 @@ package heartbeat
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 )
@@ -92,4 +94,33 @@ func FuzzReadTop(f *testing.F) {
 			t.Errorf("%q from %q: %d unread, %v", written, document, again.Unread, err)
 		}
 	})
+}
+
+// Limits of any content fit into LimitsBytesMax, and keep their numbers.
+func TestLimitsAreBounded(t *testing.T) {
+	key := TopKey{Workspace: make([]byte, 191), Namespace: make([]byte, 255), Identifier: make([]byte, 255)}
+	full := Limits{Judged: math.MaxInt64, NewlyDenied: math.MaxInt64, Callers: math.MaxInt64, Caller: &key}
+	for range 100 {
+		full.Top = append(full.Top, key)
+		full.Namespaces = append(full.Namespaces, LimitsNamespace{Workspace: key.Workspace, Namespace: key.Namespace})
+	}
+	small := Limits{Judged: 3, Top: []TopKey{{}}, Namespaces: []LimitsNamespace{{}}}
+	huge := full
+	huge.Caller = &TopKey{Identifier: make([]byte, LimitsBytesMax)}
+	for name, l := range map[string]*Limits{"full": &full, "small": &small, "huge": &huge} {
+		b := l.Bounded()
+		document, err := json.Marshal(b)
+		if err != nil || len(document) > LimitsBytesMax || b.Judged != l.Judged || b.NewlyDenied != l.NewlyDenied {
+			t.Errorf("%s: %d bytes, %v", name, len(document), err)
+		}
+	}
+	if b := small.Bounded(); len(b.Top) != 1 || len(b.Namespaces) != 1 {
+		t.Errorf("%+v", b)
+	}
+	if b := full.Bounded(); len(b.Top) < 3 || len(b.Namespaces) < 3 || b.Caller == nil || b.Callers != CallersMax {
+		t.Errorf("%d keys, %d namespaces", len(b.Top), len(b.Namespaces))
+	}
+	if (*Limits)(nil).Bounded() != nil {
+		t.Error("no limits are some")
+	}
 }

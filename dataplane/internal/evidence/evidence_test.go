@@ -1,0 +1,77 @@
+package evidence
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Each key counts once, however many goroutines add it, and no more than CallersMax are counted.
+func TestCallersAreCountedOnce(t *testing.T) {
+	c := new(callers)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range uint64(1000) {
+				c.add(i << 40 * 7) // many of them begin their search in the same place
+				c.add(i)
+			}
+		})
+	}
+	wg.Wait()
+	want := make(map[uint64]bool)
+	for i := range uint64(1000) {
+		want[max(1, i<<40*7)], want[max(1, i)] = true, true
+	}
+	if got := c.len(); got != int64(len(want)) {
+		t.Errorf("%d callers, want %d", got, len(want))
+	}
+	for i := range uint64(2 * heartbeat.CallersMax) {
+		c.add(i * 0x9e3779b97f4a7c15)
+	}
+	if got := c.len(); got != heartbeat.CallersMax {
+		t.Errorf("%d callers, want %d", got, heartbeat.CallersMax)
+	}
+}
+
+// A caller is protected exactly if one of the patterns of its namespace matches it.
+func TestProtectedCallersAgreeWithTheirPatterns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pattern := rapid.StringMatching(`[ab*]{1,6}|10\.0\.[0-3]\.0/24|10\.0\.1\.7`).
+			Filter(func(p string) bool { return window.PatternProblem(p) == "" })
+		patterns := rapid.SliceOfN(pattern, 0, settings.ProtectedMax).Draw(t, "patterns")
+		trial := &settings.LimitsTrial{Change: settings.Change{Overrides: []settings.OverrideChange{
+			{After: &settings.Override{Workspace: "w", Namespace: "n", Pattern: "x"}}}}}
+		for _, p := range patterns {
+			trial.Protected = append(trial.Protected, settings.Protected{Workspace: "w", Namespace: "n", Pattern: p},
+				settings.Protected{Workspace: "w", Namespace: "other", Pattern: "*"})
+		}
+		s := New(trial).Space(Name{"w", "n"})
+		for range 20 {
+			identifier := rapid.StringMatching(`[ab]{1,6}|10\.0\.[0-3]\.[0-9]`).Draw(t, "identifier")
+			want := false
+			for _, p := range patterns {
+				want = want || window.Matches(p, identifier)
+			}
+			if s.protects(identifier) != want {
+				t.Fatalf("%q protects %q: %v", patterns, identifier, !want)
+			}
+		}
+	})
+}
+
+// The namespaces that a change touches are listed once.
+func TestNamespacesOfAChange(t *testing.T) {
+	c := settings.Change{Namespaces: []settings.NamespaceChange{{After: settings.DefaultNamespace("w", "b")}},
+		Overrides: []settings.OverrideChange{{Before: &settings.Override{Workspace: "w", Namespace: "a", Pattern: "x"}},
+			{After: &settings.Override{Workspace: "w", Namespace: "b", Pattern: "x"}}}}
+	if got := fmt.Sprint(Namespaces(&c)); got != "[{w a} {w b}]" {
+		t.Error(got)
+	}
+}
