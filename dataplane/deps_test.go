@@ -38,7 +38,7 @@ var own = append([]string{library + "/store", library + "/internal/cell", librar
 	library + "/internal/held", library + "/internal/holds", library + "/internal/slots", library + "/internal/leases", library + "/internal/permits",
 	library + "/internal/denied", library + "/internal/census", library + "/internal/epochs", library + "/internal/collect",
 	library + "/internal/queue", library + "/internal/latency", library + "/internal/outbox", library + "/internal/resend",
-	library + "/internal/rules", library + "/internal/usage"}, leaves...)
+	library + "/internal/rules", library + "/internal/evidence", library + "/internal/usage"}, leaves...)
 
 // leaves are packages that import no other package of this module.
 var leaves = []string{
@@ -129,24 +129,29 @@ var inside = map[string][]string{
 	library + "/internal/epochs": {library + "/store", "github.com/weirhq/weir/shared/"},
 	library + "/internal/denied": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
+	library + "/internal/evidence": append([]string{library + "/store", library + "/internal/cell",
+		library + "/internal/level", library + "/internal/denied", "github.com/weirhq/weir/shared/"}, leaves...),
 	// what operators see of the keys depends on the counts and the settings, and not on decisions
 	library + "/internal/census": append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
-		library + "/internal/denied", library + "/internal/rules", "github.com/weirhq/weir/shared/"}, leaves...),
+		library + "/internal/denied", library + "/internal/evidence", library + "/internal/rules", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/usage": append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 		"github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/queue": append([]string{library + "/store", library + "/internal/cell",
 		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
 	library + "/internal/rules": append([]string{library + "/store", library + "/internal/cell",
-		library + "/internal/level", "github.com/weirhq/weir/shared/"}, leaves...),
+		library + "/internal/level", library + "/internal/denied", library + "/internal/evidence",
+		"github.com/weirhq/weir/shared/"}, leaves...),
 	// the sender may depend on the counts, the wire and the settings, but not on decisions
 	library + "/internal/outbox": append([]string{library + "/store", library + "/internal/cell", library + "/internal/level",
 		library + "/internal/queue", library + "/internal/epochs", library + "/internal/collect",
-		library + "/internal/resend", library + "/internal/rules", "github.com/weirhq/weir/shared/"}, leaves...),
+		library + "/internal/resend", library + "/internal/rules", library + "/internal/denied",
+		library + "/internal/evidence", "github.com/weirhq/weir/shared/"}, leaves...),
 	// reservations reach the counts only through the outbox, and decide with the engine that they are given
 	library + "/internal/permits": append([]string{library + "/store", library + "/internal/held", library + "/internal/holds", library + "/internal/leases",
 		library + "/internal/slots", library + "/internal/collect", library + "/internal/outbox", library + "/internal/rules",
 		library + "/internal/cell", library + "/internal/level", library + "/internal/queue", library + "/internal/epochs",
-		library + "/internal/resend", "github.com/weirhq/weir/shared/"}, leaves...),
+		library + "/internal/resend", library + "/internal/denied", library + "/internal/evidence",
+		"github.com/weirhq/weir/shared/"}, leaves...),
 }
 
 func TestDependencyRulesOfTheInside(t *testing.T) {

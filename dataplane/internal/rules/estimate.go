@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
@@ -40,12 +41,10 @@ func parseEstimate(document string) (*Estimate, error) {
 	}, err
 }
 
-// setMode applies a namespace's mode and its settings. If a setting can't be read, the previous setting stays in force,
-// or else the default, and setMode returns an error.
-func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
-	if last == nil {
-		last = &space{}
-	}
+// setMode applies a namespace's mode and its settings. If a setting can't be read, the first of the earlier settings
+// stays in force, or else the default, and setMode returns an error.
+func (sp *space) setMode(row *store.NamespaceRow, earlier []*space) error {
+	last := earlier[0]
 	name := fmt.Sprintf("namespace %q/%q", row.Workspace, row.Namespace)
 	mode, err := window.ParseMode(row.Mode)
 	if err != nil {
@@ -58,8 +57,8 @@ func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	k, err := parseEstimate(row.Estimate)
 	switch {
 	case k != nil:
-		if last.Estimate != nil {
-			k.Waiting = last.Estimate.Waiting
+		if i := slices.IndexFunc(earlier, func(e *space) bool { return e.Estimate != nil }); i >= 0 {
+			k.Waiting = earlier[i].Estimate.Waiting
 		}
 	case last.Estimate != nil:
 		k = last.Estimate

@@ -62,7 +62,7 @@ func (s *Settings) setResets(rows []store.ResetRow, held map[resetName]bool, las
 	}
 	for name, r := range s.resets.known {
 		s.resets.atMs = max(s.resets.atMs, r.AtMs)
-		s.space(name.workspace, name.namespace).reset(name.identifier, r.Reset)
+		s.spaces.add(spaceName{name.workspace, name.namespace}).reset(name.identifier, r.Reset)
 	}
 	return joinFirst(problems, 5)
 }

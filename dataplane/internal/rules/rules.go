@@ -138,7 +138,7 @@ func (r *Rules) Load(ctx context.Context) error {
 	next, err := last.same(&rows, nowMs), error(nil)
 	if next == nil {
 		next, err = compile(rows, r.heldResets(last, nowMs), last, nowMs)
-		if problem := next.try(&rows.Trial, last, r.cfg.NodeID); problem != nil {
+		if problem := next.try(&rows, last, r.cfg.NodeID); problem != nil {
 			next.rows, err = "", errors.Join(err, problem)
 		}
 	}

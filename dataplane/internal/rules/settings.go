@@ -16,7 +16,7 @@ import (
 // Settings is an immutable snapshot of operators' settings: a request sees all of a version or nothing of it.
 type Settings struct {
 	// Fields of the request path come first, to share a cache line.
-	spaces                  map[spaceName]*space
+	spaces                  spaces
 	FreshForMs, StrictForMs int64 // from tuning
 	// of replay: within which a node's cost reaches the other nodes of the region; from tuning
 	TwoTicksMs int64
@@ -26,6 +26,10 @@ type Settings struct {
 	tuned         // in force: the stored tuning, or the tuning on trial
 	stored tuned  // for the region
 	trial  *trial // nil: this node has none
+
+	// spaces is storedSpaces, or trialSpaces while a trial of limits is in force. The maps share the spaces that the trial
+	// does not change.
+	storedSpaces, trialSpaces spaces
 
 	Version int64 // of the stored document; 0 is the built-in default
 	// rows is store.SettingsRows.Version of the rows that this was compiled from without an error; empty: no version
@@ -43,6 +47,8 @@ type tuned struct {
 
 type spaceName struct{ workspace, namespace string }
 
+type spaces map[spaceName]*space
+
 // space holds the settings of a namespace.
 type space struct {
 	Rule      // of identifiers without an override
@@ -50,6 +56,7 @@ type space struct {
 	wildcards []Rule           // networks and patterns with '*', by window.ComparePatterns
 	patterns  *window.Patterns // of the wildcards, by their places
 	leftOut   []int            // wildcards that it leaves out
+	problems  []error          // of its rows
 }
 
 // Rule holds the settings for a request. Requests get a pointer into the snapshot.
@@ -58,12 +65,14 @@ type Rule struct {
 	Limit     int64         // of the override; Keep: the request's
 	Duration  time.Duration // of the override; 0 keeps the request's
 	Shadow    bool
+	Special   bool  // decisions are counted by more than their source and outcome: Estimate, Candidate or Trial is set
 	Candidate int64 // limit that is judged in addition to the limit in force, and decides nothing; 0 for none
 	Outage    Outage
 	Waits     bool          // for its share; see node_share.go of package dataplane
 	Precise   bool          // window: see store.WindowPrecise; false in the estimate mode
 	Estimate  *Estimate     // nil in the exact mode
 	Reset     *window.Reset // of the only identifier; nil for none
+	Trial     *Compared     // nil: no trial of limits changes the namespace
 }
 
 var noRule = Rule{Limit: Keep, Waits: true} // of namespaces without settings
@@ -110,18 +119,24 @@ func (s *Settings) find(workspace, namespace, identifier string, limit *int64, d
 	if sp == nil {
 		return &noRule
 	}
-	by := sp.exact[identifier]
-	if by == nil {
-		by = sp.match(identifier)
-	}
-	if by == nil {
-		return &sp.Rule
-	}
+	by := sp.of(identifier)
 	if by.Limit != Keep {
 		*limit = by.Limit
 	}
 	if by.Duration > 0 {
 		*duration = by.Duration
+	}
+	return by
+}
+
+// of returns the rule of an identifier.
+func (sp *space) of(identifier string) *Rule {
+	by := sp.exact[identifier]
+	if by == nil {
+		by = sp.match(identifier)
+	}
+	if by == nil {
+		by = &sp.Rule
 	}
 	return by
 }
@@ -158,34 +173,8 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *Settings, n
 			next = newSettings(t, rows.TuningVersion)
 		}
 	}
-	next.spaces = make(map[spaceName]*space)
-	for _, n := range rows.Namespaces {
-		sp := next.space(n.Workspace, n.Namespace)
-		sp.Shadow = n.Shadow
-		var err error
-		if sp.Outage, err = parseOutage(n.Outage); err != nil {
-			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
-		}
-		if sp.Waits, err = parseNodeShare(n.NodeShare); err != nil {
-			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
-		}
-		if err := sp.setMode(&n, last.spaces[spaceName{n.Workspace, n.Namespace}]); err != nil {
-			problems = append(problems, err)
-		}
-		if err := sp.setWindow(&n); err != nil {
-			problems = append(problems, err)
-		}
-	}
-	for _, o := range rows.Overrides {
-		if err := next.override(o); err != nil {
-			problems = append(problems, err)
-		}
-	}
-	for name, sp := range next.spaces {
-		if err := errors.Join(sp.index(last.spaces[name]), sp.settle()); err != nil {
-			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", name.workspace, name.namespace, err))
-		}
-	}
+	next.storedSpaces, problems = compileSpaces(&rows, problems, last.storedSpaces, last.trialSpaces)
+	next.spaces = next.storedSpaces
 	if err := next.setResets(rows.Resets, held, last, nowMs); err != nil {
 		problems = append(problems, err)
 	}
@@ -193,6 +182,50 @@ func compile(rows store.SettingsRows, held map[resetName]bool, last *Settings, n
 		next.rows = rows.Version
 	}
 	return next, joinFirst(problems, 5)
+}
+
+// compileSpaces compiles namespaces and overrides, and appends their problems. earlier has settings of before, from
+// which it takes over indexes, counters and, from the first of them, settings that can't be read.
+func compileSpaces(rows *store.SettingsRows, problems []error, earlier ...spaces) (spaces, []error) {
+	next := make(spaces)
+	note := func(sp *space, err error) {
+		if err != nil {
+			problems, sp.problems = append(problems, err), append(sp.problems, err)
+		}
+	}
+	before := func(name spaceName) []*space {
+		all := make([]*space, len(earlier))
+		for i, e := range earlier {
+			if all[i] = e[name]; all[i] == nil {
+				all[i] = new(space)
+			}
+		}
+		return all
+	}
+	for _, n := range rows.Namespaces {
+		name := spaceName{n.Workspace, n.Namespace}
+		sp := next.add(name)
+		sp.Shadow = n.Shadow
+		var err error
+		if sp.Outage, err = parseOutage(n.Outage); err != nil {
+			note(sp, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
+		}
+		if sp.Waits, err = parseNodeShare(n.NodeShare); err != nil {
+			note(sp, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
+		}
+		note(sp, sp.setMode(&n, before(name)))
+		note(sp, sp.setWindow(&n))
+	}
+	for _, o := range rows.Overrides {
+		sp := next.add(spaceName{o.Workspace, o.Namespace})
+		note(sp, sp.override(o))
+	}
+	for name, sp := range next {
+		if err := errors.Join(sp.index(before(name)), sp.settle()); err != nil {
+			note(sp, fmt.Errorf("namespace %q/%q: %w", name.workspace, name.namespace, err))
+		}
+	}
+	return next, problems
 }
 
 // same returns s if compiling the rows would give the same settings, or a copy, in which the nodes
@@ -218,13 +251,14 @@ func (s *Settings) same(rows *store.SettingsRows, nowMs int64) *Settings {
 	return &next
 }
 
-// index makes the index of the wildcards, or takes the last snapshot's index if the wildcards are the same. The error
-// names the wildcards that are left out.
-func (sp *space) index(last *space) error {
+// index makes the index of the wildcards, or takes an earlier index of the same wildcards. The error names the wildcards
+// that are left out.
+func (sp *space) index(earlier []*space) error {
 	slices.SortFunc(sp.wildcards, func(a, b Rule) int { return window.ComparePatterns(a.Pattern, b.Pattern) })
 	same := func(a, b Rule) bool { return a.Pattern == b.Pattern }
-	if last != nil && slices.EqualFunc(sp.wildcards, last.wildcards, same) {
-		sp.patterns, sp.leftOut = last.patterns, last.leftOut
+	alike := func(e *space) bool { return slices.EqualFunc(sp.wildcards, e.wildcards, same) }
+	if i := slices.IndexFunc(earlier, alike); i >= 0 {
+		sp.patterns, sp.leftOut = earlier[i].patterns, earlier[i].leftOut
 	} else if len(sp.wildcards) > 0 {
 		patterns := make([]string, len(sp.wildcards))
 		for i := range patterns {
@@ -244,6 +278,7 @@ func (sp *space) index(last *space) error {
 // are left out: a leaky level has drained by the limit that was in force, so no other limit can be judged by it.
 func (sp *space) settle() error {
 	var left []string
+	sp.Special = sp.Estimate != nil
 	inherit := func(o *Rule) {
 		own := *o
 		*o = sp.Rule
@@ -252,6 +287,7 @@ func (sp *space) settle() error {
 		if o.Candidate != 0 && sp.Estimate != nil && sp.Estimate.Leaky {
 			o.Candidate, left = 0, append(left, o.Pattern)
 		}
+		o.Special = o.Special || o.Candidate != 0
 	}
 	for _, o := range sp.exact {
 		inherit(o)
@@ -266,15 +302,15 @@ func (sp *space) settle() error {
 	return nil
 }
 
-func (s *Settings) space(workspace, namespace string) *space {
-	name := spaceName{workspace, namespace}
-	if s.spaces[name] == nil {
-		s.spaces[name] = &space{Rule: noRule, exact: make(map[string]*Rule)}
+// add returns a namespace's settings, which it adds if there are none.
+func (s spaces) add(name spaceName) *space {
+	if s[name] == nil {
+		s[name] = &space{Rule: noRule, exact: make(map[string]*Rule)}
 	}
-	return s.spaces[name]
+	return s[name]
 }
 
-func (s *Settings) override(row store.OverrideRow) error {
+func (sp *space) override(row store.OverrideRow) error {
 	probe := window.Key{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Pattern, Duration: time.Second}
 	if row.DurationMs < 0 || row.DurationMs > window.DurationMax.Milliseconds() {
 		return fmt.Errorf("override %q: %w: duration_ms is %d (0, or %d to %d)", row.Pattern, window.ErrInvalid,
@@ -293,7 +329,6 @@ func (s *Settings) override(row store.OverrideRow) error {
 	}
 	o := Rule{Pattern: row.Pattern, Limit: row.Limit, Duration: milliseconds(row.DurationMs),
 		Candidate: row.Candidate, Shadow: row.Shadow}
-	sp := s.space(row.Workspace, row.Namespace)
 	if window.IsExact(row.Pattern) {
 		sp.exact[row.Pattern] = &o
 		return nil

@@ -8,29 +8,41 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// trial is a tuning that this node runs while a rollout renews it.
+// trial is a tuning, or a change of limits, that this node runs while a rollout renews it.
 type trial struct {
-	tuned
-	until atomic.Int64 // clock.Steady
+	tuned               // of a trial of limits only the number is set
+	limits *limitsTrial // nil: it is a tuning
+	until  atomic.Int64 // clock.Steady
 }
 
-// try takes a trial from rows, if this node should run it.
-func (s *Settings) try(row *store.TrialRow, last *Settings, nodeID string) error {
-	switch {
-	case row.Number == 0 || tuning.TrialShare(nodeID) >= row.Below:
-		return nil
-	case last.trial != nil && last.trial.TrialNumber == row.Number:
-		s.trial = last.trial
+// try takes a trial from rows, if this node should run it. s is compiled from the rows.
+func (s *Settings) try(rows *store.SettingsRows, last *Settings, nodeID string) error {
+	row, same := &rows.Trial, last.trial
+	if same != nil && same.TrialNumber != row.Number {
+		same = nil
+	}
+	if row.Number == 0 || tuning.TrialShare(nodeID) >= row.Below {
 		return nil
 	}
-	t, err := tuning.Read(row.Document)
+	err := error(nil)
+	switch {
+	case settings.IsLimitsTrial(row.Document):
+		err = s.tryLimits(rows, last, same)
+	case same != nil:
+		s.trial = same
+	default:
+		var t tuning.Tuning
+		if t, err = tuning.Read(row.Document); err == nil {
+			s.trial = &trial{tuned: tuned{t, t.Hash(), row.Number}}
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("trial %d: %w", row.Number, err)
 	}
-	s.trial = &trial{tuned: tuned{t, t.Hash(), row.Number}}
 	return nil
 }
 
@@ -52,21 +64,26 @@ func (t *trial) left(now clock.Steady) time.Duration {
 	return time.Duration(max(0, t.until.Load()-int64(now))) * time.Millisecond
 }
 
-// at returns s, or a copy of it, with the tuning in force at a time.
+// at returns s, or a copy of it, with the tuning and the limits in force at a time.
 func (s *Settings) at(now clock.Steady) *Settings {
-	want := s.stored
-	if s.trial.left(now) > 0 {
-		want = s.trial.tuned
+	want, by := s.stored, s.storedSpaces
+	if t := s.trial; t.left(now) > 0 {
+		if want.TrialNumber = t.TrialNumber; t.limits == nil {
+			want = t.tuned
+		} else {
+			by = s.trialSpaces
+		}
 	}
 	if want.TrialNumber == s.TrialNumber {
 		return s
 	}
 	next := *s
 	next.run(want)
+	next.spaces = by
 	return &next
 }
 
-// EndTrials returns to the stored tuning when a trial ends, until ctx does. It is apart from the reading of settings,
+// EndTrials returns to the stored tuning and limits when a trial ends, until ctx does. It is apart from the reading of settings,
 // which may hang.
 func (r *Rules) EndTrials(ctx context.Context) {
 	for {
@@ -84,7 +101,7 @@ func (r *Rules) EndTrials(ctx context.Context) {
 	}
 }
 
-// endTrial puts the stored tuning in force if a trial is over.
+// endTrial puts the stored tuning and limits in force if a trial is over.
 func (r *Rules) endTrial() {
 	for {
 		last := r.InForce()
@@ -99,13 +116,18 @@ func (r *Rules) endTrial() {
 	}
 }
 
-// tuned logs a change of the tuning, and wakes the loops and waiting goroutines.
+// tuned logs a change of the tuning or of the trial, and wakes the loops and waiting goroutines.
 func (r *Rules) tuned(last, next *Settings) {
 	if next != last {
 		r.others.Notify()
 	}
-	if next.Version != last.Version || next.TrialNumber != last.TrialNumber {
-		r.changes.Notify()
-		r.cfg.Logger.Info("tuning applied", "version", next.Version, "was", last.Version, "trial", next.TrialNumber)
+	if next.Version == last.Version && next.TrialNumber == last.TrialNumber {
+		return
 	}
+	r.changes.Notify()
+	if next.Version == last.Version && next.Hash == last.Hash {
+		r.cfg.Logger.Info("limits applied", "trial", next.TrialNumber, "was", last.TrialNumber)
+		return
+	}
+	r.cfg.Logger.Info("tuning applied", "version", next.Version, "was", last.Version, "trial", next.TrialNumber)
 }
