@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/settings"
 )
 
 // A decision on a warm key allocates nothing, whatever its outcome, with every layer configured and settings in
@@ -40,6 +41,46 @@ func TestWarmDecisionsDoNotAllocate(t *testing.T) {
 		n.Allow(ctx, r)
 		if got := testing.AllocsPerRun(1000, func() { n.Allow(ctx, r) }); got != 0 {
 			t.Errorf("%s: %v allocations a decision", name, got)
+		}
+	}
+}
+
+// The same holds while a trial of limits is judged too, whichever limits decide, for singles, batches and handles.
+func TestWarmDecisionsInATrialDoNotAllocate(t *testing.T) {
+	for _, mode := range []string{settings.TrialShadow, settings.TrialEnforce} {
+		w := newWorld(t)
+		w.counts.SetOverrides(store.OverrideRow(*limitOf("full*", 10)), store.OverrideRow(*limitOf("gone", 1<<40)))
+		change := settings.Change{Overrides: []settings.OverrideChange{{Before: limitOf("full*", 10), After: limitOf("full*", 5)},
+			{Before: limitOf("gone", 1<<40)}, {After: limitOf("k*", 3)}}}
+		w.tryLimits(7, mode, change, "full*", "a*b*c")
+		n := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = nil })
+		n.take("full", 5, 99)
+		ctx := t.Context()
+		for name, r := range map[string]dataplane.Request{
+			"newly denied":     ask("full", 1, 99),
+			"denied by both":   ask("full", 11, 99),
+			"untouched":        ask("other", 1, 1<<40),
+			"a new override":   ask("k", 1, 1<<40),
+			"deleted override": ask("gone", 1, 1<<39),
+			"the same limit":   ask("k1", 1, 3),
+		} {
+			handle, err := n.Handle(r.Workspace, r.Namespace, r.Identifier, r.Duration)
+			if err != nil {
+				t.Fatal(err)
+			}
+			batch, decisions := []dataplane.Request{r, r}, make([]dataplane.Decision, 0, 2)
+			calls := map[string]func(){"single": func() { n.Allow(ctx, r) },
+				"batch":  func() { decisions = n.AppendAllowMany(ctx, decisions[:0], batch).Decisions },
+				"handle": func() { handle.Allow(ctx, r.Limit, dataplane.Cost(r.Cost)) }}
+			for kind, call := range calls {
+				call()
+				if got := testing.AllocsPerRun(1000, call); got != 0 {
+					t.Errorf("%s, %s, %s: %v allocations", mode, name, kind, got)
+				}
+			}
+		}
+		if n.limits().NewlyDenied == 0 {
+			t.Error("nothing was compared")
 		}
 	}
 }

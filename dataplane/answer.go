@@ -59,8 +59,8 @@ func (d *Decision) deny(v *cell.Verdict, c *call) {
 	d.NeverPasses = true
 }
 
-// fitsCandidate reports whether a candidate limit would allow the call, at the same level as the limit in force. If
-// an outage policy decides without a level, it decides so for every limit.
+// fitsCandidate reports whether another limit than that in force would allow the call, at the same level. If an outage
+// policy decides without a level, it decides so for every limit.
 func fitsCandidate(v *cell.Verdict, c *call, candidate int64, source Source, below bool) bool {
 	cost := c.ahead + c.cost
 	switch {
@@ -69,7 +69,7 @@ func fitsCandidate(v *cell.Verdict, c *call, candidate int64, source Source, bel
 	case source == SourceDegradedOpen:
 		return cost <= candidate
 	case v.Unknown:
-		return true
+		return candidate > 0
 	}
 	return v.Level.Fits(cost, candidate, c.durationMs, below)
 }

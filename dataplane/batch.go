@@ -112,7 +112,7 @@ func (b *batch) prepare(requests []Request, nowMs int64) error {
 		}
 		it.id, it.request = &it.ident, &requests[i]
 		it.known = b.known
-		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, duration.Milliseconds(), limit, r.cost()
+		it.nowMs, it.durationMs, it.limit, it.own, it.cost = nowMs, duration.Milliseconds(), limit, r.Limit, r.cost()
 		it.horizon = b.horizon
 	}
 	b.sort()

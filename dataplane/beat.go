@@ -79,6 +79,9 @@ func (r *reports) figures() heartbeat.Health {
 		BreakersOpen:    g.out.BreakersOpen(),
 		DroppedCost:     g.out.Stats.DroppedCost(),
 	}
+	if log := set.Evidence(); log != nil {
+		h.Limits = log.Figures(g.clock.ReadSteady())
+	}
 	if s := r.load.Shape(); s != nil {
 		h.ActiveKeys, h.HotKeys = s.Keys, s.Hot
 		if g.table.Fleet {

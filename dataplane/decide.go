@@ -9,22 +9,23 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// decide is the first half of the request path: validate → override → identity. It changes r if an override applies.
+// decide is the first half of the request path: validate → override → identity.
 func (g *engine) decide(ctx context.Context, at clock.Stamp, r *Request, held *Allowance, d *Decision) {
 	if !r.valid() {
 		d.Err = r.Validate()
 		return
 	}
-	by := r.resolve(g.rules.InForce())
+	limit, duration := r.Limit, r.Duration
+	by := g.rules.InForce().Resolve(r.Workspace, r.Namespace, r.Identifier, &limit, &duration)
 	var c call // set field by field: a literal would be made elsewhere and copied
 	c.mode = by.Mode()
-	id := g.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, c.mode)
+	id := g.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, duration, c.mode)
 	if by.Reset != nil {
 		id.Renew(by.Reset)
 	}
 	c.id, c.request, c.nowMs, c.cached, c.known = &id, r, at.Ms, at.Cached, at.Known
 	c.horizon = g.table.Horizon(at.Given)
-	c.durationMs, c.limit, c.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
+	c.durationMs, c.limit, c.own, c.cost = duration.Milliseconds(), limit, r.Limit, r.cost()
 	if c.counts = g.stats.stripe(&c); c.counts.samples() {
 		g.decideTimed(ctx, &c, by, held, d)
 		return
@@ -128,7 +129,7 @@ func (g *engine) setWindow(e *cell.Entry, precise bool) (replaced bool) {
 
 // plain reports whether a decision is counted by its source and outcome alone.
 func plain(v *cell.Verdict, by *rules.Rule) bool {
-	return !v.Refused && by.Estimate == nil && by.Candidate == 0
+	return !v.Refused && !by.Special
 }
 
 // count adds a decision to the metrics, and to the sample of denied keys.
@@ -148,6 +149,9 @@ func (g *engine) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call
 	}
 	if by.Candidate != 0 {
 		c.counts.compared(d)
+	}
+	if by.Trial != nil {
+		g.compare(e, v, c, by, source)
 	}
 }
 

@@ -445,6 +445,7 @@ func (b *batch) answerItem(it *item, kept bool, first *item, d *Decision) outcom
 	if first.entry == nil {
 		return out
 	}
+	ahead := it.ahead
 	switch {
 	case it.rule.Offered(), kept && v.Allowed:
 		v.Counted = it.cost
@@ -452,5 +453,6 @@ func (b *batch) answerItem(it *item, kept bool, first *item, d *Decision) outcom
 		it.ahead = 0 // was not counted either
 	}
 	b.engine.mark(first.entry, first.met, v, c, it.rule)
+	it.ahead = ahead
 	return out
 }

@@ -59,18 +59,19 @@ func (g *engine) init(cfg *Config, calls *loop.Calls) {
 // points to are on the caller's stack.
 type call struct {
 	id         *cell.Identity
-	request    *Request // its names; everything else is here
+	request    *Request // its names, and its own duration; everything else is here
 	nowMs      int64
 	durationMs int64
 	limit      int64
+	own        int64 // limit of the request itself
 	cost       int64
-	mode       window.Mode
 	ahead      int64 // in a batch: cost of the earlier items on the same key
 	counts     *stripe
 	until      time.Duration // since the clock's base: deadline of the decision's waits, 0 before the first
-	known      bool          // nowMs is by the origin's clock, or there is no origin
 	horizon    *cell.Horizon // keeps nowMs from moving entries past the clock
-	cached     bool          // nowMs is the clock's cached time, and may be a little late
+	mode       window.Mode
+	known      bool // nowMs is by the origin's clock, or there is no origin
+	cached     bool // nowMs is the clock's cached time, and may be a little late
 }
 
 // counting reports whether the call counts if it is allowed.
@@ -85,8 +86,12 @@ func (c *call) key() window.Key {
 // stripe returns the counters of the calling goroutine. local is any variable on its stack. The choice of a stripe
 // only matters for speed, so a stack that moves does no harm.
 func (m *stats) stripe(local *call) *stripe {
+	return &m.decisions[stripeAt(local)]
+}
+
+func stripeAt(local *call) uintptr {
 	at := uintptr(unsafe.Pointer(local))
-	return &m.decisions[(at>>11^at>>17)%stripes]
+	return (at>>11 ^ at>>17) % stripes
 }
 
 // stamp converts a time that the caller passed. It returns an error if the time is too far from the clock.

@@ -26,7 +26,7 @@ type Handle struct {
 // target is the key and the rule that a Handle's names resolve to under one snapshot of the settings.
 type target struct {
 	set        *rules.Settings
-	request    Request // names and duration
+	request    Request // names and own duration
 	id         cell.Identity
 	durationMs int64
 	rule       *rules.Rule
@@ -89,7 +89,7 @@ func (k *Handle) decide(ctx context.Context, at clock.Stamp, limit int64, cost C
 		return
 	}
 	var c call // set field by field: a literal would be made elsewhere and copied
-	c.limit, c.cost = limit, int64(max(1, cost))
+	c.limit, c.own, c.cost = limit, limit, int64(max(1, cost))
 	c.nowMs, c.cached, c.known, c.horizon = at.Ms, at.Cached, at.Known, l.engine.table.Horizon(at.Given)
 	t := k.target.Load()
 	if t == nil || t.set != l.engine.rules.InForce() {
@@ -115,7 +115,7 @@ func (k *Handle) resolve() *target {
 	set := k.limiter.engine.rules.InForce()
 	r := k.request
 	t := &target{set: set, rule: r.resolve(set)}
-	t.request = r
+	t.request = k.request
 	t.durationMs = r.Duration.Milliseconds()
 	t.id = k.limiter.engine.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, t.rule.Mode())
 	if t.rule.Reset != nil {

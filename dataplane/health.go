@@ -35,7 +35,7 @@ type Health struct {
 	SettingsErrors  int64
 	SettingsAt      time.Time // last settings read
 	SettingsProblem string    // why the newest settings are not in force; "" if they are in force
-	Trial           int64     // number of the trial whose tuning is in force; 0: the stored tuning
+	Trial           int64     // number of the trial of a tuning or of limits that the node runs; 0: none
 	TuningHash      string    // tuning.Tuning.Hash of the tuning in force
 	ResetAt         time.Time // time of the newest reset of a key in force, by the count store's clock
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // Health has every figure of a heartbeat, in its unit. The exceptions are figures of a relay, and problems with a
-// node's surroundings, which the process that runs the limiter reports.
+// node's surroundings, which the process that runs the limiter reports, and the evidence about a trial of limits, which
+// the control plane adds up.
 func TestHealthHasEveryFigure(t *testing.T) {
 	var f heartbeat.Health
 	fields := reflect.ValueOf(&f).Elem()
@@ -25,14 +26,14 @@ func TestHealthHasEveryFigure(t *testing.T) {
 		case **int64:
 			*v = new(int64)
 			**v = int64(i + 1)
-		case **heartbeat.Relay, *[]string:
+		case **heartbeat.Relay, **heartbeat.Limits, *[]string:
 		default:
 			t.Fatalf("%T", v)
 		}
 	}
 	h := healthOf(&f)
 	got := reflect.ValueOf(h)
-	if want := fields.NumField() - 2; got.NumField() != want {
+	if want := fields.NumField() - 3; got.NumField() != want {
 		t.Errorf("%d fields, a heartbeat has %d", got.NumField(), want)
 	}
 	for i := range got.NumField() {

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/evidence"
 	"github.com/weirhq/weir/dataplane/internal/latency"
 )
 
@@ -39,11 +40,12 @@ type stripe struct {
 	estimates [outcomes]atomic.Int64 // of the estimate mode, all local
 	misses    atomic.Int64           // estimates on the first request of a key
 
-	candidates [2]atomic.Int64 // decisions that a candidate limit would have allowed, and denied
-	refused    atomic.Int64    // denials by an outage policy, which are no sign of a busy key
-	sampled    int64           // of all other denials, those in TopDenied; under the lock of the log of denials
+	candidates [2]atomic.Int64                 // decisions that a candidate limit would have allowed, and denied
+	trial      [evidence.Outcomes]atomic.Int64 // decisions judged by both limits of a trial
+	refused    atomic.Int64                    // denials by an outage policy, which are no sign of a busy key
+	sampled    int64                           // of all other denials, those in TopDenied; under the lock of the log of denials
 
-	_ [128 - ((sources+1)*int(outcomes)+8)*8%128]byte
+	_ [128 - ((sources+1)*int(outcomes)+8+int(evidence.Outcomes))*8%128]byte
 }
 
 // stats are the plain atomic counters of the request path. Limiter.Metrics adds names and labels when it reads them,
@@ -110,6 +112,13 @@ func (s *stripe) compared(d *Decision) {
 func (m *stats) comparedAll(out outcome) (n int64) {
 	for i := range m.decisions {
 		n += m.decisions[i].candidates[out].Load()
+	}
+	return n
+}
+
+func (m *stats) comparedByTrials(o evidence.Outcome) (n int64) {
+	for i := range m.decisions {
+		n += m.decisions[i].trial[o].Load()
 	}
 	return n
 }

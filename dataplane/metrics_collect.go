@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/weirhq/weir/dataplane/internal/collect"
+	"github.com/weirhq/weir/dataplane/internal/evidence"
 	"github.com/weirhq/weir/dataplane/internal/histogram"
 	"github.com/weirhq/weir/dataplane/internal/level"
 )
@@ -83,6 +84,9 @@ func (r *reports) eachSeries(to collect.Sink) {
 	})
 	for _, out := range []outcome{outcomeAllowed, outcomeDenied} {
 		to.Value(collect.Candidates, m.comparedAll(out), out.String())
+	}
+	for out := range evidence.Outcomes {
+		to.Value(collect.TrialDecisions, m.comparedByTrials(out), out.String())
 	}
 	to.Histogram(collect.Latency, m.latency.Local, "local")
 	to.Histogram(collect.Latency, m.latency.Origin, "origin")

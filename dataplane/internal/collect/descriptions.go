@@ -8,6 +8,9 @@ var (
 	Candidates = NewCounter("weir_candidate_decisions_total",
 		"Requests for which a candidate limit was evaluated in addition to the live limit, by the candidate's outcome.",
 		"outcome")
+	TrialDecisions = NewCounter("weir_trial_decisions_total",
+		"Requests judged by the limits of a trial and by the limits before it: allowed or denied by both, newly_denied by "+
+			"the trial alone, or newly_allowed by the trial alone.", "outcome")
 	Latency = counts("weir_decision_seconds",
 		"Time of one decision, from memory (local) or with a call to the origin (origin); one in 256 is measured.", "source")
 	Entries = NewGauge("weir_entries", "Keys held in memory.")
@@ -49,7 +52,8 @@ var (
 
 	Tuning = NewGauge("weir_tuning_version", "Version of the stored tuning; 0 is the built-in default.")
 	Trial  = NewGauge("weir_tuning_trial",
-		"Number of the trial whose tuning is in force instead of the stored one; 0 without a trial.")
+		"Number of the trial whose tuning or limits are in force instead of the stored ones, or are compared with them; "+
+			"0 without a trial.")
 	SettingsErrors = NewCounter("weir_settings_errors_total",
 		"Reads of the settings that failed or held something unusable.")
 )
