@@ -420,6 +420,65 @@ func TestTrialsOfLimitsChangeBesideDecisions(t *testing.T) {
 	readers.Wait()
 }
 
+// In any order of reads, failures, edits, renewals and withdrawals, no node decides by a trial for longer than the lease
+// that it has read last, nor after it has read that the trial is withdrawn or void. In shadow mode the stored limit
+// decides at all times.
+func TestNoTrialOfLimitsOutlivesItsLease(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		mode := rapid.SampledFrom([]string{settings.TrialShadow, settings.TrialEnforce}).Draw(rt, "mode")
+		s := onTrial(t, mode, toLimit("k*", 10, 5))
+		now := clock.SteadyStart + 60_000 // later than the first read
+		s.node.cfg.Clock = clock.New(time.Now)
+		s.node.cfg.Clock.SetSteady(func() clock.Steady { return now })
+		s.read()
+		ends, stored, trial, runs := now+30_000, int64(10), s.rows.Trial, true // as the node has read them
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 5).Draw(rt, "step") {
+			case 0:
+				s.set("k*", rapid.SampledFrom([]int64{10, 10, 11, 5}).Draw(rt, "limit"))
+			case 1:
+				if s.rows.Trial = trial; rapid.Bool().Draw(rt, "withdrawn") {
+					s.rows.Trial = store.TrialRow{}
+				}
+				s.changed()
+			case 2:
+				s.rows.Trial.Left = time.Duration(rapid.IntRange(0, 60_000).Draw(rt, "left")) * time.Millisecond
+			default:
+				now += clock.Steady(rapid.IntRange(0, 20_000).Draw(rt, "passes"))
+			}
+			s.node.endTrial()
+			if rapid.Bool().Draw(rt, "reads") {
+				was := runs
+				s.read()
+				stored = s.rows.Overrides[0].Limit
+				for _, o := range s.rows.Overrides {
+					if o.Pattern == "k*" {
+						stored = o.Limit
+					}
+				}
+				if runs = s.rows.Trial.Number != 0 && stored == 10; !runs {
+					ends = 0
+				} else if left := now + clock.Steady(s.rows.Trial.Left.Milliseconds()); was {
+					ends = max(ends, left)
+				} else {
+					ends = left
+				}
+			}
+			limit, _ := limitOf(s.node.InForce(), "k1")
+			want, number := stored, int64(0)
+			if runs && now < ends {
+				if number = 7; mode == settings.TrialEnforce {
+					want = 5
+				}
+			}
+			if s.node.InForce().TrialNumber != number || limit != want {
+				rt.Fatalf("at %d trial %d is in force, which ends at %d: the limit is %d, want trial %d, %d", now,
+					s.node.InForce().TrialNumber, ends, limit, number, want)
+			}
+		}
+	})
+}
+
 // For any rows and any change, enforce resolves as the changed rows do, and shadow as the stored ones. The other side is
 // the other one, and where both agree nothing is compared. After the lease, the stored rows are in force.
 func TestATrialOfLimitsAgreesWithTheRows(t *testing.T) {
