@@ -46,10 +46,21 @@ type Explanation struct {
 	Asks, Sends string        // breakers of the key's shard: "closed", "half-open", "open"; "" without an origin
 	Nodes       int64         // number of nodes in the region, by which the remaining limit is divided
 
+	// Other describes the side of a trial of limits that does not decide. It is nil if the trial does not change the
+	// request's limit or shadow mode, or if its verdict would need counts of another window or mode.
+	Other *OtherLimit
+
 	TuningVersion  int64     // of the stored tuning; 0: the built-in default
-	Trial          int64     // number of the trial whose tuning is in force instead; 0: none
+	Trial          int64     // number of the trial of a tuning or of limits that the node runs; 0: none
 	SettingsAt     time.Time // last settings read; zero: never
 	SettingsResets int       // number of resets of keys in the settings in force
+}
+
+// OtherLimit is the limit by which a request is judged in addition to the limit in force, during a trial of limits.
+type OtherLimit struct {
+	Stored bool  // it is the stored limit, because the trial decides; otherwise it is the limit of the trial
+	Limit  int64 // to which the other side sets the request's limit
+	Denied bool  // the other side would deny the request, at the same counts
 }
 
 // ExplainedCell is one cell of a key, as this node has it.
@@ -97,7 +108,7 @@ type explaining struct {
 func (w *explaining) explain(r *Request) {
 	g, x, c, v := w.engine, w.x, &w.call, &w.v
 	nowMs := g.clock.ReadMs()
-	named := r.key()
+	named, own := r.key(), r.Limit
 	w.by = r.resolve(w.set)
 	by := w.by
 	*c = call{request: r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(),
@@ -133,10 +144,24 @@ func (w *explaining) explain(r *Request) {
 		setRetry(w.entry, v, c, by)
 	}
 	x.Decision.answer(v, c, by, SourceLocal)
+	w.readOther(own, named.Duration)
 	if !g.alone && by.Estimate == nil {
 		now := g.clock.Steady()
 		x.AsksOrigin = v.Allowed && (w.entry == nil || w.entry.Reads().WantsRefresh(now, w.set.FreshForMs) ||
 			g.asksFirst(w.entry, c, now, w.set))
+	}
+}
+
+// readOther judges by the other side of a trial. own and duration are the request's.
+func (w *explaining) readOther(own int64, duration time.Duration) {
+	t, c := w.by.Trial, &w.call
+	if t == nil {
+		return
+	}
+	o, ok := t.Other(w.by, c.request.Identifier, c.limit, own, milliseconds(c.durationMs), duration)
+	if ok {
+		w.x.Other = &OtherLimit{Stored: t.Enforced, Limit: o.Limit, Denied: !o.Shadow && !c.request.Shadow &&
+			!fitsCandidate(&w.v, c, o.Limit, SourceLocal, o.Below)}
 	}
 }
 

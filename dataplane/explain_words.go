@@ -43,6 +43,16 @@ func (x Explanation) String() string {
 	default:
 		say(". The candidate limit of %d would let it pass", x.Candidate)
 	}
+	if o := x.Other; o != nil {
+		side, would := "the trial", "let it pass"
+		if o.Stored {
+			side = "the stored settings"
+		}
+		if o.Denied {
+			would = "deny it"
+		}
+		say(". Trial %d of limits is on: the limit of %d by %s would %s", x.Trial, o.Limit, side, would)
+	}
 	if !x.Known {
 		say(". This node does not hold the key, so it has no counts of it")
 	} else {

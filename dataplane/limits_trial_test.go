@@ -247,6 +247,27 @@ func TestATrialOfShadowMode(t *testing.T) {
 	}
 }
 
+// Explain has the verdict of the side that does not decide, and the text names it.
+func TestExplainTellsOfATrialOfLimits(t *testing.T) {
+	for mode, says := range map[string]string{
+		settings.TrialShadow:  "Trial 7 of limits is on: the limit of 5 by the trial would deny it",
+		settings.TrialEnforce: "Trial 7 of limits is on: the limit of 10 by the stored settings would let it pass",
+	} {
+		w := newWorld(t)
+		w.counts.SetOverrides(store.OverrideRow(*limitOf("k*", 10)))
+		w.tryLimits(7, mode, overridden("k*", 10, 5))
+		n := w.node("eu", "a")
+		x := n.explain(ask("k1", 6, 99))
+		if x.Other == nil || x.Other.Stored != (mode == settings.TrialEnforce) || x.Trial != 7 ||
+			!strings.Contains(x.String(), says) {
+			t.Errorf("%s: %+v", x, x.Other)
+		}
+		if x = n.explain(ask("other", 6, 99)); x.Other != nil || strings.Contains(x.String(), "of limits") {
+			t.Errorf("%s", x)
+		}
+	}
+}
+
 // random draws calls and makes them on several nodes. It fails where they answer differently.
 type random struct {
 	rt      *rapid.T

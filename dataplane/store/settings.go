@@ -31,8 +31,8 @@ type SettingsRows struct {
 	Overrides      []OverrideRow
 	Resets         []ResetRow
 
-	// Trial is a tuning that nodes of the region run instead, for as long as it is renewed. The zero value means no
-	// trial.
+	// Trial is a tuning, or a change of limits, that nodes of the region run instead, for as long as it is renewed. The
+	// zero value means no trial.
 	Trial TrialRow
 
 	// Version identifies the rows: rows with the same Version differ at most in NodesLive, Trial.Left and Age. A limiter
@@ -52,11 +52,11 @@ type SettingsRows struct {
 	Problem error
 }
 
-// TrialRow is a tuning on trial. A node that receives no renewal returns to the stored tuning by itself. So a trial
+// TrialRow is a tuning or a change of limits on trial. A node that receives no renewal returns to the stored settings by itself. So a trial
 // ends even if the control plane, the store, the relay or the origin has died.
 type TrialRow struct {
 	Number   int64  // of the trial, unique; 0: there is no trial
-	Document []byte // see package tuning
+	Document []byte // a tuning, see package tuning, or a settings.LimitsTrial
 	Below    int64  // nodes whose tuning.TrialShare is below it run the trial: 1 to tuning.TrialShares, which is all
 
 	// Left is how long the trial lasts, from when the rows were read from the store. If it is less than Age, the trial

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest/internal/suite"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/settings"
 )
 
 // storeSettings stores settings as a relay, which has the leases meanwhile.
@@ -89,6 +91,12 @@ var originSettingsTests = map[string]func(*originTest){
 	},
 	"are what was told, whole": func(h *originTest) {
 		h.settle(fullSettings())
+	},
+	"have a trial of limits of the greatest length": func(h *originTest) {
+		rows := fullSettings()
+		rows.Trial.Document = fmt.Appendf(nil, `{"limits":{"mode":"%s"},"requires":["limits"]}`,
+			strings.Repeat("\u00e9", settings.TrialBytesMax/2-30))
+		h.settle(rows)
 	},
 	"are those that were told last": func(h *originTest) {
 		rows := fullSettings()

@@ -190,7 +190,6 @@ func (l *Limits) Bounded() *Limits {
 	b := *l
 	b.Top = b.Top[:min(len(b.Top), LimitsTopMax)]
 	b.Namespaces = b.Namespaces[:min(len(b.Namespaces), LimitsNamespacesMax)]
-	b.Callers = min(b.Callers, CallersMax)
 	for {
 		document, err := json.Marshal(&b)
 		switch {
