@@ -222,7 +222,7 @@ func TestBothSidesOfATrialHaveTheirOwnPatterns(t *testing.T) {
 		"none any more":            {settings.Change{Overrides: []settings.OverrideChange{{Before: ruleOf("gold", 100)}}}, "gold", 100, 50},
 		"a wildcard below it":      {settings.Change{Overrides: []settings.OverrideChange{{Before: ruleOf("gold", 100)}, {After: ruleOf("g*", 9)}}}, "gold", 100, 9},
 		"the same limit":           {settings.Change{Overrides: []settings.OverrideChange{{After: ruleOf("k1", 10)}}}, "k1", 10, -1},
-		"another duration":         {settings.Change{Overrides: []settings.OverrideChange{{ruleOf("k*", 10), &precise}}}, "k1", 10, -1},
+		"another duration":         {settings.Change{Overrides: []settings.OverrideChange{{Before: ruleOf("k*", 10), After: &precise}}}, "k1", 10, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inOrder(&c.change)
