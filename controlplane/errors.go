@@ -14,6 +14,10 @@ var (
 	// state, and the actions that are possible.
 	ErrConflict = errors.New("not now")
 
+	// ErrChanged is wrapped by errors about a change of settings that differ from the state that the caller has seen. The
+	// message has the difference.
+	ErrChanged = errors.New("the settings have changed")
+
 	// ErrClocksDiffer is wrapped by errors about a database's clock that cannot be trusted. The message has the
 	// difference.
 	ErrClocksDiffer = errors.New("the clocks of the database and of weir-control differ")

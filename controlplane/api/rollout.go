@@ -36,6 +36,10 @@ func (s rolloutService) StartRollout(ctx context.Context,
 	req *connect.Request[controlv1.StartRolloutRequest]) (*connect.Response[controlv1.StartRolloutResponse], error) {
 	msg := req.Msg
 	spec := rollout.Spec{Tuning: msg.GetTuning(), Plan: rolloutPlan(msg.GetPlan())}
+	if change := msg.GetLimits(); change != nil {
+		spec.Limits = limitsChange(change)
+		defaultLimits(&spec.Plan.Guardrails.LimitsGuardrails)
+	}
 	if err := errors.Join(spec.Validate(), s.tellsApart(spec.Plan.Quorum)); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func rolloutPlan(p *controlv1.RolloutPlan) rollout.Plan {
 	for _, s := range p.GetStages() {
 		stage := rollout.Stage{
 			Regions: s.GetRegions(), SharePercent: int(s.GetSharePercent()), All: s.GetAll(),
-			BakeMs: bakeDefault.Milliseconds(), Approval: s.GetApproval(),
+			BakeMs: bakeDefault.Milliseconds(), Approval: s.GetApproval(), Shadow: s.GetShadow(),
 			StageNodes: rollout.StageNodes{NodesPercent: int(s.GetNodesPercent()), Nodes: int(s.GetNodes())},
 		}
 		set(&stage.BakeMs, s.BakeMs)
@@ -54,6 +54,7 @@ func rolloutPlan(p *controlv1.RolloutPlan) rollout.Plan {
 	set(&rails.NodesLostShare, g.NodesLostShare)
 	set(&rails.RestartsPerHour, g.RestartsPerHour)
 	planComparison(&rails.Comparison, g.GetComparison())
+	rails.LimitsGuardrails = planLimits(g)
 	for _, q := range g.GetQueries() {
 		rails.Queries = append(rails.Queries, planQuery(q))
 	}
@@ -84,8 +85,13 @@ func rolloutAnswer(r rollout.Rollout) *controlv1.Rollout {
 		Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs,
 		Phase: string(r.Phase), Stage: int32(r.Stage + 1), DueAtMs: r.DueMs,
 		Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting), Unknown: valid(r.Unknown),
-		Tuning: r.Document, Baseline: rolloutRates(r.Baseline), Now: rolloutRates(r.Now),
+		Baseline: rolloutRates(r.Baseline), Now: rolloutRates(r.Now),
 		Guardrails: rolloutGuardrails(r.Spec.Plan.Guardrails), Queries: queryValues(r), Asked: r.Asked,
+	}
+	if r.Spec.Limits == nil {
+		answer.Tuning = r.Document
+	} else {
+		answer.Limits, answer.Evidence = limitsAnswer(*r.Spec.Limits), evidenceAnswer(r.LimitsEvidence())
 	}
 	if r.Phase == rollout.Awaiting {
 		answer.Approvals = approvals(r.Spec.Plan.Quorum, r.Approvals, r.Evidence())
@@ -96,10 +102,10 @@ func rolloutAnswer(r rollout.Rollout) *controlv1.Rollout {
 	for i, s := range r.Stages {
 		answer.Stages = append(answer.Stages, &controlv1.RolloutProgress{
 			Regions: s.Scope.Regions, Rest: s.Scope.Rest, BakeMs: s.BakeMs, Approval: s.Approval, State: stageState(r, i),
-			NodesPercent: int32(s.NodesPercent), Nodes: int32(s.Nodes),
+			NodesPercent: int32(s.NodesPercent), Nodes: int32(s.Nodes), Shadow: s.Shadow,
 		})
 	}
-	for _, t := range r.Touched {
+	for _, t := range r.Trials() {
 		answer.Regions = append(answer.Regions, rolloutRegion(&r, t))
 	}
 	for _, rail := range r.Rails() {
@@ -126,7 +132,7 @@ func rolloutRegion(r *rollout.Rollout, t rollout.Touched) *controlv1.RolloutRegi
 }
 
 func rolloutGuardrails(g rollout.Guardrails) *controlv1.RolloutGuardrails {
-	return &controlv1.RolloutGuardrails{
+	rails := &controlv1.RolloutGuardrails{
 		ErrorsPerMinute: rolloutCeiling(g.ErrorsPerMinute), RowsPerSecond: rolloutCeiling(g.RowsPerSecond),
 		DegradedShare: rolloutCeiling(g.DegradedShare),
 		ConvergenceMs: rolloutCeiling(g.ConvergenceMs), LatencyUs: rolloutCeiling(g.LatencyUs),
@@ -136,6 +142,8 @@ func rolloutGuardrails(g rollout.Guardrails) *controlv1.RolloutGuardrails {
 			DeniedShift: &g.Comparison.DeniedShift, DegradedShift: &g.Comparison.DegradedShift,
 			ErrorsPerMinute: &g.Comparison.ErrorsPerMinute, Off: g.Comparison.Off},
 	}
+	limitsGuardrails(rails, g.LimitsGuardrails)
+	return rails
 }
 
 func rolloutCeiling(c rollout.Ceiling) *controlv1.RolloutCeiling {

@@ -220,6 +220,8 @@ func (s *service) fail(ctx context.Context, rpc string, err error) error {
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	case errors.Is(err, controlplane.ErrConflict):
 		return connect.NewError(connect.CodeFailedPrecondition, err)
+	case errors.Is(err, controlplane.ErrChanged):
+		return connect.NewError(connect.CodeAborted, err)
 	case errors.Is(err, controlplane.ErrNotFound):
 		return connect.NewError(connect.CodeNotFound, err)
 	case errors.Is(err, controlplane.ErrUnavailable):

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Look is the newest heartbeats of the nodes of a scope, at a moment.
@@ -58,11 +60,13 @@ type NodeFigures struct {
 	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // nil: not reported
 	LatencyUs     *float64 `json:"latency_us,omitempty"`
 	Problem       string   `json:"problem,omitempty"` // why its settings are not in force
+
+	Limits *heartbeat.Limits `json:"limits,omitempty"` // of the trial, if it is a trial of limits
 }
 
 // Tally is the totals of a node, or their growth. It is an array to be compact, because the state of a rollout has
 // several for each node. New figures must be added at its end.
-type Tally [6]int64
+type Tally [8]int64
 
 // The figures of a Tally.
 const (
@@ -72,10 +76,28 @@ const (
 	TallyDropped
 	TallyErrors // of relays and readings of settings
 	TallyRows   // of MySQL, that relays wrote and read
+
+	// Of a trial of limits. They begin at 0 with each trial, although the node goes on.
+	TallyJudged
+	TallyNewlyDenied
 )
 
 // Span is the figures of a node in a span of time: its length in ms, then a Tally.
 type Span [1 + len(Tally{})]int64
+
+// MarshalJSON leaves out the figures of trials if they are 0, so that rollouts of tunings do not store them.
+func (t Tally) MarshalJSON() ([]byte, error) { return json.Marshal(withoutTrial(t[:])) }
+
+// MarshalJSON is as of Tally.
+func (s Span) MarshalJSON() ([]byte, error) { return json.Marshal(withoutTrial(s[:])) }
+
+func withoutTrial(figures []int64) []int64 {
+	const ofTrials = 2
+	if of := figures[:len(figures)-ofTrials]; figures[len(of)] == 0 && figures[len(of)+1] == 0 {
+		return of
+	}
+	return figures
+}
 
 // Add adds growth over ms milliseconds.
 func (s *Span) Add(ms int64, grown Tally) {
@@ -136,6 +158,10 @@ func FiguresOf(n Node) NodeFigures {
 		f.Totals[TallyRows] = r.Rows
 		f.Held, f.Shards = r.Held, min(r.Shards, heartbeat.ShardsMax)
 	}
+	if h.Limits != nil && h.Trial != 0 {
+		f.Limits = bounded(*h.Limits)
+		f.Totals[TallyJudged], f.Totals[TallyNewlyDenied] = f.Limits.Judged, f.Limits.NewlyDenied
+	}
 	return f
 }
 
@@ -184,4 +210,23 @@ func (s Scope) String() string {
 		return "all other regions"
 	}
 	return strings.Join(s.Regions, ", ")
+}
+
+// bounded returns a report of a trial of limits with at most as many entries as nodes of this build write, without
+// entries whose names are too long.
+func bounded(l heartbeat.Limits) *heartbeat.Limits {
+	l.Top = slices.DeleteFunc(slices.Clone(l.Top[:min(len(l.Top), heartbeat.LimitsTopMax)]), overlong)
+	l.Namespaces = slices.DeleteFunc(slices.Clone(l.Namespaces[:min(len(l.Namespaces), heartbeat.LimitsNamespacesMax)]),
+		func(n heartbeat.LimitsNamespace) bool {
+			return overlong(heartbeat.TopKey{Workspace: n.Workspace, Namespace: n.Namespace})
+		})
+	if l.Caller != nil && overlong(*l.Caller) {
+		l.Caller = nil
+	}
+	return &l
+}
+
+func overlong(k heartbeat.TopKey) bool {
+	return len(k.Workspace) > window.WorkspaceBytesMax || len(k.Namespace) > window.NamespaceBytesMax ||
+		len(k.Identifier) > window.IdentifierBytesMax
 }

@@ -270,6 +270,20 @@ func namespaceSubject(workspace, namespace string) string {
 	return fmt.Sprintf("namespace %s/%s", workspace, namespace)
 }
 
+// OverrideEntry returns the audit row of a change of an override; nil is no override.
+func OverrideEntry(by controlplane.By, before, after *Override) (audit.Entry, error) {
+	of, action := after, "override.set"
+	if of == nil {
+		of, action = before, "override.delete"
+	}
+	return settingEntry(by, action, overrideSubject(of.Workspace, of.Namespace, of.Pattern), before, after)
+}
+
+// NamespaceEntry returns the audit row of a change of a namespace's settings; nil is no settings.
+func NamespaceEntry(by controlplane.By, before, after *Namespace) (audit.Entry, error) {
+	return settingEntry(by, "namespace.set", namespaceSubject(after.Workspace, after.Namespace), before, after)
+}
+
 // settingEntry returns the audit row of a change; nil is nothing there.
 func settingEntry[T any](by controlplane.By, action, subject string, before, after *T) (e audit.Entry,
 	err error) {

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,8 @@ func (r *Rollout) fail(stage int, why string) time.Duration {
 func (r *Rollout) turn(wanted Phase, actor, why string) time.Duration {
 	r.Phase, r.Wanted, r.Why = RollingBack, wanted, why
 	r.Paused, r.Watch, r.DueMs, r.SinceMs, r.Waiting, r.EndedMs = nil, nil, 0, 0, "", 0
-	r.Bake = Bake{}
+	r.Bake, r.Reverted = Bake{}, false
+	r.Effect.fold(nil)
 	r.Compared, r.TrialsEnded, r.LeasesMs, r.Unknown = Compared{}, false, 0, ""
 	r.AddEvent(r.MovedMs, actor, "roll back", why)
 	return 0
@@ -28,13 +30,16 @@ func (r *Rollout) turn(wanted Phase, actor, why string) time.Duration {
 // one region per transition, the last region first. When all regions have it, it waits until every live node has sent a
 // heartbeat, and no node reports the tuning that was withdrawn.
 func (r *transition) rollBack() (time.Duration, error) {
-	if len(r.Touched) == 0 {
+	if !r.begun() {
 		return r.end(r.Wanted, controlplane.Itself), nil
 	}
 	if !r.TrialsEnded {
 		return 0, r.endTrials()
 	}
-	for i := len(r.Touched) - 1; i >= 0; i-- {
+	if r.Keeps && r.Spec.Limits != nil && !r.Reverted {
+		return 0, r.revertLimits()
+	}
+	for i := len(r.Touched) - 1; i >= 0 && r.Spec.Limits == nil; i-- {
 		if t := &r.Touched[i]; r.Keeps && !t.settled() {
 			return 0, r.revert(t)
 		}
@@ -43,7 +48,7 @@ func (r *transition) rollBack() (time.Duration, error) {
 		r.LeasesMs = r.nowMs + r.Spec.Plan.LeaseMs
 	}
 	var err error
-	if r.look, err = r.steps.look(r.Touched.scope()); err != nil {
+	if r.look, err = r.steps.look(r.Trials().scope()); err != nil {
 		return 0, err
 	}
 	r.Clocks.See(r.look, r.nowMs)
@@ -118,7 +123,7 @@ func (r *transition) withdraw() time.Duration {
 func (r *transition) silentNodes() string {
 	var names []string
 	for _, n := range r.look.Unheard {
-		t, touched := r.Touched.of(n.Region)
+		t, touched := r.ran(n.Region)
 		if touched && (r.Keeps || t.expects(n.ID)) && n.SeenMs+r.look.LiveMs >= r.StartedMs {
 			names = append(names, n.ID+" in "+n.Region)
 		}
@@ -133,21 +138,21 @@ func (r *transition) silentNodes() string {
 // withdrawn; empty: there is none.
 func (r *transition) laggards() string {
 	trials, versions, hash := map[int64]bool{}, map[int64]bool{}, tunings.HashOf(r.Document)
-	for _, t := range r.Touched {
+	for _, t := range slices.Concat(r.Touched, r.Shadows) {
 		trials[t.Trial] = trials[t.Trial] || t.Trial > 0
 		versions[t.Applied] = versions[t.Applied] || t.Applied > 0
 	}
 	var names, unheard []string
 	live := 0
 	for _, n := range r.look.Nodes {
-		t, touched := r.Touched.of(n.Region)
+		t, touched := r.ran(n.Region)
 		mayRun := touched && (r.Keeps || t.expects(n.ID))
 		if mayRun {
 			live++
 		}
 		switch {
 		case trials[n.Trial] || n.Trial == 0 && versions[n.Version],
-			mayRun && n.Trial != 0 && n.Hash == hash: // a restored MySQL may have given its trial another number
+			mayRun && n.Trial != 0 && (hash == "" || n.Hash == hash): // a restored MySQL may have given its trial another number
 			names = append(names, fmt.Sprintf("%s in %s runs %s", n.ID, n.Region, n.Runs())+n.ProblemSuffix())
 		case mayRun && n.SeenMs <= r.SinceMs:
 			unheard = append(unheard, n.ID+" in "+n.Region)
@@ -178,6 +183,7 @@ func (r *transition) writtenBy() controlplane.By {
 
 func (r *Rollout) end(outcome Phase, actor string) time.Duration {
 	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch, r.Compared = outcome, r.MovedMs, 0, "", nil, Compared{}
+	r.Effect.fold(nil)
 	r.AddEvent(r.MovedMs, actor, string(outcome), strings.Trim(r.Why+"; "+r.Unknown, "; "))
 	return -1
 }

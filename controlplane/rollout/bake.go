@@ -115,7 +115,8 @@ func (r *transition) undecided() string {
 
 // counts reports whether any guardrail on counts of heartbeats is on.
 func (g Guardrails) counts() bool {
-	return !g.ErrorsPerMinute.Off || !g.RowsPerSecond.Off || !g.DegradedShare.Off || g.DeniedShareShift < 1
+	return !g.ErrorsPerMinute.Off || !g.RowsPerSecond.Off || !g.DegradedShare.Off || g.DeniedShareShift < 1 ||
+		g.NewlyDeniedShare != nil && *g.NewlyDeniedShare < 1
 }
 
 // worstIfExact returns the guardrail that would be broken if the baseline were exact.

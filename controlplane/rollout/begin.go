@@ -73,7 +73,7 @@ func same(a, b Spec) bool {
 // RollBack makes the transition of an operator who rolls back a rollout that is done. It must be called under the lock,
 // so no other rollout is under way. It returns an error if another rollout has changed a row since.
 func (r *Rollout) RollBack(steps Steps, by controlplane.By) (wait time.Duration, err error) {
-	if r.Phase == Done {
+	if r.Phase == Done && r.Spec.Limits == nil {
 		inForce, err := steps.inForce(r.Touched.rows())
 		if err != nil {
 			return 0, err

@@ -24,6 +24,7 @@ const (
 	countDegraded
 	countDenied
 	countAllowed
+	countNewlyDenied
 	counts
 )
 
@@ -35,6 +36,8 @@ func countsOf(s fleet.Span, nodes int) (all [counts]sequential.Count) {
 		Exposure: 60 * minutes / float64(max(1, nodes))}
 	all[countDegraded] = sequential.Count{Events: float64(s.Of(fleet.TallyDegraded)), Exposure: decisions}
 	all[countDenied] = sequential.Count{Events: float64(s.Of(fleet.TallyDenied)), Exposure: decisions}
+	all[countNewlyDenied] = sequential.Count{Events: float64(s.Of(fleet.TallyNewlyDenied)),
+		Exposure: float64(s.Of(fleet.TallyJudged))}
 	all[countAllowed] = sequential.Count{Events: decisions - float64(s.Of(fleet.TallyDenied)), Exposure: decisions}
 	return all
 }
@@ -231,6 +234,10 @@ func (j *judgement) worst() (why string, by float64) {
 		worse(fmt.Sprintf("share of denied decisions: %s, off by more than %s (before the stage %s)", controlplane.Figure(is),
 			controlplane.Figure(j.DeniedShareShift), controlplane.Figure(was)),
 			max(math.Abs(is-was), math.SmallestNonzeroFloat64), j.DeniedShareShift)
+	}
+	if is, broken, _ := j.newlyDenied(); broken {
+		worse(fmt.Sprintf("share of newly denied decisions: %s, more than %s", controlplane.Figure(is.Since.Rate()),
+			controlplane.Figure(*j.NewlyDeniedShare)), is.Since.Rate(), *j.NewlyDeniedShare)
 	}
 	return why, by
 }

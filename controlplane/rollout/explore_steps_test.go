@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/settings"
 )
 
 // run is an invocation under way: its journal, and the objects that it calls.
@@ -74,7 +75,7 @@ func (s *run) Do(name string, answer any, step func(context.Context) (any, error
 		}
 		s.db.land = s.land()
 		value, err := step(context.Background())
-		s.rows, s.trials, s.saves = s.db.rows, s.db.trials, s.db.saves
+		s.rows, s.trials, s.saves, s.limited = s.db.rows, s.db.trials, s.db.saves, s.db.limited
 		if look, is := value.(fleet.Look); is && s.look != nil {
 			s.look(s.world, &look)
 			value = look
@@ -93,8 +94,9 @@ type statements struct {
 	run *run
 }
 
-func (d *statements) RenewTrials(ctx context.Context, ids []string, leaseMs int64) (tunings.TrialsRenewed, error) {
-	renewed, err := d.land.RenewTrials(ctx, ids, leaseMs)
+func (d *statements) RenewTrials(ctx context.Context, ids []string, leaseMs int64,
+	change *settings.Change) (tunings.TrialsRenewed, error) {
+	renewed, err := d.land.RenewTrials(ctx, ids, leaseMs, change)
 	if d.run.renew != nil {
 		renewed = d.run.renew(d.land, ids, leaseMs, renewed)
 	}

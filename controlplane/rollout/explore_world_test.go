@@ -38,6 +38,7 @@ type world struct {
 
 	lost bool // a state or message was lost, so only the keeper can repair it
 	done map[string]int
+	limited
 	mutant
 }
 
@@ -183,7 +184,7 @@ func (m *mote) read(l *land) {
 
 // land returns the database.
 func (w *world) land() *land {
-	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows, trials: w.trials, saves: w.saves}
+	l := &land{now: time.UnixMilli(w.nowMs), rows: w.rows, trials: w.trials, saves: w.saves, limited: w.limited}
 	for _, n := range w.nodes {
 		l.nodes = append(l.nodes, fleet.Row{
 			Heartbeat: heartbeat.Heartbeat{NodeID: n.id, Region: n.region, TuningVersion: n.says, StartedAtMs: n.startMs,

@@ -7,6 +7,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/shared/settings"
 )
 
 // decisionsMin is how many decisions a share of decisions needs at least.
@@ -71,6 +72,69 @@ type Guardrails struct {
 	// Queries are Prometheus queries to watch in addition to heartbeats, for example the error rate of callers. Default:
 	// none.
 	Queries []queries.Rail `json:"queries,omitempty"` // at most queries.RailsMax
+
+	LimitsGuardrails
+}
+
+// LimitsGuardrails bound what a change of limits denies that the limits before it do not. Only rollouts of limits have
+// them, and need the first two. The figures begin with the trial of a stage's mode, and are judged in both modes.
+type LimitsGuardrails struct {
+	// NewlyDeniedShare bounds the share of newly denied decisions among the decisions that both limits have judged, of a
+	// region and of a node, 0 to 1; default 0.01. 1 turns it off. It is judged as the other counts are.
+	NewlyDeniedShare *float64 `json:"newly_denied_share,omitempty"`
+
+	// NewlyDeniedCallers bounds the keys with newly denied decisions, summed over the nodes of a region, 0 to
+	// NewlyDeniedCallersMax, which turns it off; default 10. A single look that exceeds it breaks it.
+	NewlyDeniedCallers *int64 `json:"newly_denied_callers,omitempty"`
+
+	// Protected are callers of whom none may be newly denied, at most settings.ProtectedMax.
+	Protected []settings.Protected `json:"protected,omitempty"`
+}
+
+// DefaultNewlyDeniedShare is the default of LimitsGuardrails.NewlyDeniedShare.
+const DefaultNewlyDeniedShare = 0.01
+
+// NewlyDeniedCallersMax turns the guardrail of newly denied callers off.
+const NewlyDeniedCallersMax = 1_000_000
+
+// DefaultLimitsGuardrails returns the defaults named at the fields.
+func DefaultLimitsGuardrails() LimitsGuardrails {
+	return LimitsGuardrails{NewlyDeniedShare: new(DefaultNewlyDeniedShare), NewlyDeniedCallers: new(int64(10))}
+}
+
+// named returns the first field that is set, or "".
+func (g LimitsGuardrails) named() string {
+	switch {
+	case g.NewlyDeniedShare != nil:
+		return "newly_denied_share"
+	case g.NewlyDeniedCallers != nil:
+		return "newly_denied_callers"
+	case len(g.Protected) > 0:
+		return "protected"
+	}
+	return ""
+}
+
+func (g LimitsGuardrails) validate() error {
+	switch share, callers := g.NewlyDeniedShare, g.NewlyDeniedCallers; {
+	case share == nil || callers == nil:
+		return fmt.Errorf("%w: guardrails newly_denied_share and newly_denied_callers are missing: a rollout of limits "+
+			"needs both", controlplane.ErrInvalid)
+	case !(*share >= 0 && *share <= 1): // also refuses NaN
+		return fmt.Errorf("%w: guardrail newly_denied_share is %v (0 to 1)", controlplane.ErrInvalid, *share)
+	case *callers < 0 || *callers > NewlyDeniedCallersMax:
+		return fmt.Errorf("%w: guardrail newly_denied_callers is %d (0 to %d)", controlplane.ErrInvalid, *callers,
+			NewlyDeniedCallersMax)
+	case len(g.Protected) > settings.ProtectedMax:
+		return fmt.Errorf("%w: guardrail protected has %d callers (at most %d)", controlplane.ErrInvalid, len(g.Protected),
+			settings.ProtectedMax)
+	}
+	for i, p := range g.Protected {
+		if problem := p.Problem(); problem != "" {
+			return fmt.Errorf("%w: guardrail protected[%d]: %s", controlplane.ErrInvalid, i, problem)
+		}
+	}
+	return nil
 }
 
 // Ceiling bounds a figure. A figure breaks it if it exceeds both Factor times the baseline and Least. For example, with

@@ -22,7 +22,7 @@ type breach struct {
 // regions, because that could hide a region that is worse.
 func (r *transition) breachOfNodes() *breach {
 	g, elsewhere := r.Spec.Plan.Guardrails, r.Compared.lostElsewhere(r.Touched.scope())
-	enough := r.Watch.enough(g.errorRate())
+	enough := r.Watch.enough(g)
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Stage == r.Stage && !r.applied() {

@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -37,6 +38,8 @@ type land struct {
 	trials []landTrial                         // index + 1 is the number
 	dead   map[string]bool                     // nodes that have died
 	left   []string                            // nodes that were shut down in order, and have no row
+	limited
+	effect func(h *heartbeat.Health, node, region, mode string) // of a second of a trial of limits on a node; may be nil
 }
 
 func newLand(regions ...string) *land {
@@ -81,7 +84,7 @@ func (l *land) trial(region string) (number int64, left time.Duration) {
 			if row.Region != of {
 				continue
 			}
-			if leftMs := row.endsMs - l.databaseMs(); leftMs > 0 && l.own(of) == row.Over {
+			if leftMs := row.endsMs - l.databaseMs(); leftMs > 0 && l.own(of) == row.Over && !l.voids(row.Document) {
 				return int64(i + 1), time.Duration(leftMs) * time.Millisecond
 			}
 			break
@@ -158,7 +161,16 @@ func (l *land) pass(d time.Duration) {
 			_ = json.Unmarshal([]byte(n.Health), &h)
 			l.sick(&h, document == document30)
 			runs, trial := l.run(n.Heartbeat.NodeID)
+			if h.Trial != trial {
+				h.Limits = nil
+			}
 			h.Trial, h.TuningHash = trial, hashed(runs)
+			if limits, err := settings.ReadLimitsTrial([]byte(runs)); err == nil && l.effect != nil {
+				if h.Limits == nil {
+					h.Limits = new(heartbeat.Limits)
+				}
+				l.effect(&h, n.Heartbeat.NodeID, n.Heartbeat.Region, limits.Mode)
+			}
 			text, _ := json.Marshal(h)
 			n.Heartbeat.TuningVersion = l.runs[n.Heartbeat.NodeID]
 			n.Health, n.SeenAt, n.Heartbeat.SentAtMs = string(text), l.now.Add(l.skew), l.now.UnixMilli()
@@ -241,11 +253,19 @@ func (l *land) WriteTrials(_ context.Context, writes []tunings.TrialWrite, _ aud
 	if l.err != nil {
 		return tunings.TrialsWritten{}, l.err
 	}
+	if l.voids(writes[0].Document) {
+		return tunings.TrialsWritten{Refused: &tunings.Refusal{ID: writes[0].ID, Conflict: "edited"}}, nil
+	}
 	l.trials = trials
 	return written, nil
 }
 
-func (l *land) RenewTrials(_ context.Context, ids []string, leaseMs int64) (renewed tunings.TrialsRenewed, err error) {
+func (l *land) RenewTrials(_ context.Context, ids []string, leaseMs int64, change *settings.Change) (renewed tunings.TrialsRenewed, err error) {
+	if change != nil {
+		if conflicts := change.Conflicts(&l.stored); conflicts.Items() > 0 {
+			return tunings.TrialsRenewed{Ended: &tunings.TrialEnded{Conflict: Differences(conflicts)}}, l.err
+		}
+	}
 	trials := slices.Clone(l.trials)
 	for _, id := range ids {
 		i := slices.IndexFunc(trials, func(have landTrial) bool { return have.ID == id })

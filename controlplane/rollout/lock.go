@@ -145,6 +145,13 @@ func (l *Lock) admit(steps LockSteps, traces []Trace, start Start) ([]string, er
 	if err == nil && problem != "" {
 		err = fmt.Errorf("%w: %s", controlplane.ErrInvalid, problem)
 	}
+	if err != nil || start.Spec.Limits == nil {
+		return regions, err
+	}
+	conflict, err := steps.limitsConflict(*start.Spec.Limits)
+	if err == nil && conflict != "" {
+		err = fmt.Errorf("%w: %s", controlplane.ErrChanged, conflict)
+	}
 	return regions, err
 }
 

@@ -29,7 +29,7 @@ func (t Touched) lag(n fleet.NodeFigures, hash string) string {
 	switch {
 	case n.Trial != want.Trial || n.Trial == 0 && n.Version != want.Version:
 		return n.Runs() + ", not " + want.Runs()
-	case n.Hash != hash:
+	case hash != "" && n.Hash != hash:
 		return fmt.Sprintf("%s with the hash %q, not %q", n.Runs(), n.Hash, hash)
 	}
 	return ""
@@ -68,8 +68,8 @@ func (ts Touches) rows() (regions []string) {
 	return regions
 }
 
-// applied counts the nodes of a scope that run the rollout's own trials or versions with this document. A newer trial
-// or version does not count. Nodes whose share keeps them out of the trial are left out.
+// applied counts the nodes of a scope that run the rollout's own trials or versions with this document. Trials of
+// limits go by their numbers alone, because the hash is the tuning's. A newer trial or version does not count. Nodes whose share keeps them out of the trial are left out.
 func (ts Touches) applied(look fleet.Look, scope fleet.Scope, document string) (a Applied) {
 	hash := tunings.HashOf(document)
 	for _, n := range look.Nodes {

@@ -108,14 +108,15 @@ func (r *Rollout) approve(o Order, nowMs int64) (time.Duration, error) {
 		r.Approvals = given
 		return r.UntilApproved(nowMs), nil
 	}
-	r.Phase, r.Approvals = Measuring, nil
+	r.Approvals = nil
+	r.beginMeasuring()
 	return 0, nil
 }
 
 // UntilApproved returns the time until the next transition while the rollout waits for a person; less than 0: there is
 // none.
 func (r *Rollout) UntilApproved(nowMs int64) time.Duration {
-	if len(r.Touched) == 0 {
+	if !r.begun() {
 		return r.Spec.Plan.UntilExpiry(r.Approvals, nowMs)
 	}
 	return r.Spec.Plan.waitEvery(r.stage())
@@ -151,7 +152,8 @@ func (r *Rollout) Evidence() string {
 		Of         StagePlan
 		Touched    []Touched
 		Lost       []lost
-	}{r.ID, r.Document, r.Stage, r.stage(), r.Touched, losses})
+		Shadows    []Touched `json:",omitempty"`
+	}{r.ID, r.Document, r.Stage, r.stage(), r.Touched, losses, r.Shadows})
 }
 
 // pause stops the rollout. Its baselines and waits are void, because they will be out of date when an operator resumes.
@@ -190,7 +192,7 @@ func (r *Rollout) resume(by controlplane.By, nowMs int64) (time.Duration, error)
 		r.restart(nowMs)
 	}
 	r.AddEvent(nowMs, by.Actor, "resume", by.Reason)
-	if r.Phase == Awaiting && len(r.Touched) == 0 {
+	if r.Phase == Awaiting && !r.begun() {
 		return r.UntilApproved(nowMs), nil
 	}
 	return 0, nil

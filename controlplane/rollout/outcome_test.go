@@ -158,7 +158,7 @@ func TestALateWriteChangesNothing(t *testing.T) {
 		r, steps := begin(t, l, spec(canary, all))
 		play(t, r, steps, func() bool { return r.Phase == phase })
 		late := of(r, 0, fleet.Look{})
-		trial, version := late.trialWrite(r.Touched[0]), late.applyWrite(r.Touched[0])
+		trial, version := late.trialWrite(r.Touched[0], false), late.applyWrite(r.Touched[0])
 		if _, err := r.Operate(order(r, Abort, controltest.Ann), l.now.UnixMilli()); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/sequential"
 	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -65,6 +66,10 @@ type Stage struct {
 
 	BakeMs   int64 `json:"bake_ms"`            // how long health is watched, 100 ms to 7 days
 	Approval bool  `json:"approval,omitempty"` // people must approve before the stage begins
+
+	// Shadow is for a rollout of limits: nodes decide as before, and count what the new limits would decide. Stages with
+	// Shadow come first. The stages without it cover all regions and nodes again.
+	Shadow bool `json:"shadow,omitempty"`
 }
 
 // DefaultPlan returns a plan without stages and with the defaults named at the fields.
@@ -87,7 +92,7 @@ func (p Plan) Validate() error {
 		if err := s.validate(); err != nil {
 			return fmt.Errorf("stage %d: %w", i+1, err)
 		}
-		if s.All && s.StageNodes.All() && i < len(p.Stages)-1 {
+		if s.All && s.StageNodes.All() && i < len(p.Stages)-1 && s.Shadow == p.Stages[i+1].Shadow {
 			return fmt.Errorf("%w: stage %d covers all regions and is not the last", controlplane.ErrInvalid, i+1)
 		}
 	}
@@ -184,20 +189,28 @@ func ValidateID(id string) error {
 	return nil
 }
 
-// Spec is the tuning and the plan that an operator starts a rollout with.
+// Spec is the subject and the plan that an operator starts a rollout with. The subject is either a tuning or a change
+// of limits.
 type Spec struct {
-	Tuning string `json:"tuning"` // a document of package tuning
-	Plan   Plan   `json:"plan"`
+	Tuning string           `json:"tuning"`           // a document of package tuning; empty with Limits
+	Limits *settings.Change `json:"limits,omitempty"` // nil: the rollout is of a tuning
+	Plan   Plan             `json:"plan"`
 }
 
-// Validate reports an error in the tuning or the plan, or the first setting of the tuning that does not fit the plan's
+// Validate reports an error in the subject or the plan, or the first setting of the tuning that does not fit the plan's
 // times.
 func (s Spec) Validate() error {
+	if s.Limits != nil {
+		return s.validateLimits()
+	}
 	set, err := tuning.Parse([]byte(s.Tuning))
 	if err != nil {
 		return fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
 	}
 	if err := s.Plan.Validate(); err != nil {
+		return err
+	}
+	if err := s.Plan.withoutLimits(); err != nil {
 		return err
 	}
 	return checkTimes(set, tuning.Times{Lease: time.Duration(s.Plan.LeaseMs) * time.Millisecond,
@@ -234,6 +247,9 @@ func (p Plan) resolve(known []string) ([]StagePlan, error) {
 	var stages []StagePlan
 	reached := coverage{of: map[string]StageNodes{}}
 	for i, s := range p.Stages {
+		if i > 0 && s.Shadow != p.Stages[i-1].Shadow {
+			reached = coverage{of: map[string]StageNodes{}}
+		}
 		want, err := s.regions(i+1, known, reached.order)
 		if err != nil {
 			return nil, err
@@ -249,7 +265,7 @@ func (p Plan) resolve(known []string) ([]StagePlan, error) {
 		}
 		stages = append(stages, StagePlan{
 			Scope: fleet.Scope{Regions: take, Rest: rest, Not: reached.but(take)}, StageNodes: s.StageNodes,
-			BakeMs: s.BakeMs, Approval: s.Approval, Named: len(s.Regions) > 0,
+			BakeMs: s.BakeMs, Approval: s.Approval, Named: len(s.Regions) > 0, Shadow: s.Shadow,
 		})
 		reached.add(take, rest, s.StageNodes)
 	}
@@ -339,7 +355,8 @@ type StagePlan struct {
 	StageNodes
 	BakeMs   int64 `json:"bake_ms"`
 	Approval bool  `json:"approval,omitempty"`
-	Named    bool  `json:"named,omitempty"` // the plan names each region
+	Named    bool  `json:"named,omitempty"`  // the plan names each region
+	Shadow   bool  `json:"shadow,omitempty"` // see Stage.Shadow
 }
 
 // String names the regions, and how many of their nodes unless all.
@@ -365,14 +382,15 @@ func (s StagePlan) borne() time.Duration { return min(msOf(s.windowMs())/2, gaug
 // StagePlans are the stages of a rollout, in order.
 type StagePlans []StagePlan
 
-// inParts reports whether the nodes of a region get the tuning in several stages.
-func (s StagePlans) inParts(region string) bool {
-	for _, stage := range s {
-		if stage.Scope.Has(region) {
-			return !stage.All()
-		}
-	}
-	return false
+// inParts reports whether the nodes of a region get the tuning in several stages of a mode.
+func (s StagePlans) inParts(region string, shadow bool) bool {
+	first := s.first(region, shadow)
+	return first >= 0 && !s[first].All()
+}
+
+// first returns the first stage of a mode that takes in a region; less than 0: none.
+func (s StagePlans) first(region string, shadow bool) int {
+	return slices.IndexFunc(s, func(s StagePlan) bool { return s.Shadow == shadow && s.Scope.Has(region) })
 }
 
 // before returns the last stage before the given stage that takes in a region; less than 0: none.

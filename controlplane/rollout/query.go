@@ -133,12 +133,14 @@ func (s Steps) checkSpec(spec Spec) (problem string, err error) {
 }
 
 func (w *Work) checkSpec(ctx context.Context, spec Spec) (problem string, err error) {
-	set, err := tuning.Parse([]byte(spec.Tuning))
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
-	}
-	if unfit := set.CheckTimes(tuning.Times{LiveWithin: w.liveWithin}); unfit != nil {
-		return unfit.Error(), nil //nolint:nilerr // that it does not fit is the answer
+	if spec.Limits == nil {
+		set, err := tuning.Parse([]byte(spec.Tuning))
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", controlplane.ErrInvalid, err)
+		}
+		if unfit := set.CheckTimes(tuning.Times{LiveWithin: w.liveWithin}); unfit != nil {
+			return unfit.Error(), nil //nolint:nilerr // that it does not fit is the answer
+		}
 	}
 	rails := spec.Plan.Guardrails.Queries
 	if len(rails) == 0 {

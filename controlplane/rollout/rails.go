@@ -66,6 +66,16 @@ func (j *judgement) rails() []Rail {
 			rails[i].judged(j.deniedBroken())
 		}
 	}
+	if is, broken, ok := j.newlyDenied(); ok {
+		rail := j.shareRail()
+		share := is.Since.Rate()
+		rail.Now = &share
+		if rail.Most != nil {
+			rail.left(share, *rail.Most)
+		}
+		rail.judged(broken)
+		rails = append(rails, rail)
+	}
 	return rails
 }
 
@@ -101,12 +111,13 @@ func (r *Rollout) Rails() []Rail {
 		restarts.Most = &most
 	}
 	rails := append(g.railsOf(r.Baseline, r.Now), lost, restarts)
+	rails = append(rails, g.limitsRails()...)
 	for i := range rails { // these are the stage's figures, which are not judged
 		if rails[i].Field != "dropped_cost" {
 			rails[i].judged(false)
 		}
 	}
-	enough := r.Watch.enough(g.errorRate())
+	enough := r.Watch.enough(g)
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		if w.Stage == r.Stage && !r.applied() {
@@ -117,6 +128,9 @@ func (r *Rollout) Rails() []Rail {
 				narrow(rails, rail)
 			}
 		}
+	}
+	for _, rail := range r.effectRails() {
+		narrow(rails, rail)
 	}
 	return append(rails, comparedRails(r.Comparisons(), r.Stages)...)
 }

@@ -36,7 +36,13 @@ func (p Phase) Over() bool {
 	return p == Done || p == RolledBack || p == Aborted || p == Lost
 }
 
-const documentVersion = 3
+const (
+	documentVersion = 3
+
+	// limitsVersion is the version of rollouts of limits: a build that reads up to documentVersion would take their document
+	// for a tuning.
+	limitsVersion = 4
+)
 
 // Rollout is the whole state of a rollout as one document, so it is stored and read as a whole. Documents outlive
 // builds: a build may only add fields, and a field that a document lacks is zero. If the meaning of a field changes,
@@ -52,7 +58,7 @@ type Rollout struct {
 	controlplane.Transitions
 
 	Spec      Spec            `json:"spec"`
-	Document  string          `json:"document"` // the tuning, with every field present
+	Document  string          `json:"document"` // the subject, with every field present: see Spec.subject
 	Stages    StagePlans      `json:"stages"`
 	By        controlplane.By `json:"by"` // the actor that started it
 	StartedMs int64           `json:"started_ms"`
@@ -110,7 +116,16 @@ type Rollout struct {
 	// before anything is written for it.
 	Touched Touches `json:"touched,omitempty"`
 
-	Keeps       bool `json:"keeps,omitempty"`        // versions are, or may be, stored; a rollback must revert them
+	// Shadows are the regions that got trials with shadow, once stages without shadow have begun. These trials go on until
+	// a trial without shadow replaces them, and are ended with the others.
+	Shadows Touches `json:"shadows,omitempty"`
+
+	// Effect is the evidence of a rollout of limits.
+	Effect Effect `json:"effect,omitzero"`
+
+	Keeps       bool `json:"keeps,omitempty"`        // the subject is, or may be, stored; a rollback must revert it
+	Kept        bool `json:"kept,omitempty"`         // of limits: all items are stored
+	Reverted    bool `json:"reverted,omitempty"`     // of limits: the rollback has nothing left to write
 	TrialsEnded bool `json:"trials_ended,omitempty"` // the rollback has ended the trials
 	// LeasesMs is when the lease of the last renewal ends; after it no node can run the trial. 0: unknown.
 	LeasesMs int64 `json:"leases_ms,omitempty"`
@@ -153,7 +168,7 @@ func New(id string, spec Spec, by controlplane.By, regions []string, nowMs int64
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	document, err := spec.WholeTuning()
+	document, err := spec.subject()
 	if err != nil {
 		return nil, err
 	}
@@ -165,6 +180,9 @@ func New(id string, spec Spec, by controlplane.By, regions []string, nowMs int64
 		Version: documentVersion, ID: id, Spec: spec, Document: document, Stages: stages, By: by,
 		StartedMs: nowMs, MovedMs: nowMs,
 	}
+	if spec.Limits != nil {
+		r.Version = limitsVersion
+	}
 	r.AddEvent(nowMs, by.Actor, "start", by.Reason)
 	r.enter(0)
 	return r, nil
@@ -172,9 +190,9 @@ func New(id string, spec Spec, by controlplane.By, regions []string, nowMs int64
 
 // Check rejects a document of a newer build, because this build would drop the fields that it cannot read.
 func (r *Rollout) Check() error {
-	if r.Version > documentVersion {
+	if r.Version > limitsVersion {
 		return fmt.Errorf("%w: the rollout's state is version %d (this build reads up to %d): run the newer weir-control",
-			controlplane.ErrConflict, r.Version, documentVersion)
+			controlplane.ErrConflict, r.Version, limitsVersion)
 	}
 	return nil
 }
@@ -209,7 +227,7 @@ func (r *Rollout) Takes(epoch int64) bool { return r.ticks() && r.IsCurrent(epoc
 // ticks reports whether a timer makes the next transition. A rollout that waits for a person still needs timers while
 // it has nodes to watch, or approvals that can expire.
 func (r *Rollout) ticks() bool {
-	return r.ID != "" && !r.Phase.Over() && (!r.waits() || len(r.Touched) > 0 || len(r.Approvals) > 0)
+	return r.ID != "" && !r.Phase.Over() && (!r.waits() || r.begun() || len(r.Approvals) > 0)
 }
 
 // waits reports whether the rollout cannot go on before a person acts.

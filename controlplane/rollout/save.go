@@ -30,7 +30,10 @@ func (r *Rollout) standing() string {
 		Paused             *Paused
 		Touched            []Touched
 		Keeps, TrialsEnded bool
-	}{r.Phase, r.Wanted, r.Stage, r.Asked, r.Approvals, r.Paused, r.Touched, r.Keeps, r.TrialsEnded})
+		Shadows            []Touched `json:",omitempty"`
+		Kept, Reverted     bool      `json:",omitempty"`
+	}{r.Phase, r.Wanted, r.Stage, r.Asked, r.Approvals, r.Paused, r.Touched, r.Keeps, r.TrialsEnded, r.Shadows, r.Kept,
+		r.Reverted})
 }
 
 // Save writes the rollout's state to MySQL, unless MySQL already has it. It must be the end of a transition, after

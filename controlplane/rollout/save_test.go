@@ -137,7 +137,7 @@ func TestARolloutThatAnOlderBuildWentOnWith(t *testing.T) {
 // A state that this build cannot read is left unchanged.
 func TestAStateThatCannotBeRead(t *testing.T) {
 	r, l, steps := baking(t)
-	newer, err := json.Marshal(Rollout{ID: r.ID, Version: documentVersion + 1})
+	newer, err := json.Marshal(Rollout{ID: r.ID, Version: limitsVersion + 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,14 +138,14 @@ func (r *transition) aim(region string, nodes []fleet.NodeFigures) int64 {
 // watchParts begins to watch a region whose nodes get the tuning in several stages. It adds one watch of the whole
 // region, for the region's own figures, and one watch for the nodes of each stage, because they have a baseline of
 // their own.
-func (r *transition) watchParts(region string, nodes []fleet.NodeFigures) {
+func (r *transition) watchParts(region string, nodes []fleet.NodeFigures, shadow bool) {
 	var from int64
-	if t, ok := r.Touched.of(region); ok {
+	if t, ok := r.inMode(shadow).of(region); ok {
 		from = t.below()
 	}
 	last := r.stageOf(region)
 	if !slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region }) {
-		first := slices.IndexFunc(r.Stages, func(s StagePlan) bool { return s.Scope.Has(region) })
+		first := r.Stages.first(region, shadow)
 		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: first, BucketMs: r.nowMs, Whole: true})
 		if from > 0 {
 			if r.Phase == Measuring && last == r.Stage {
@@ -184,7 +184,11 @@ func (r *transition) touch(inForce []tunings.RegionTuning) {
 			r.Touched[i].Below = bound
 			continue
 		}
-		r.Touched = append(r.Touched, Touched{Region: is.Region, Previous: is.Document, Over: is.Version, Below: bound})
+		t := Touched{Region: is.Region, Over: is.Version, Below: bound}
+		if r.Spec.Limits == nil {
+			t.Previous = is.Document
+		}
+		r.Touched = append(r.Touched, t)
 	}
 }
 

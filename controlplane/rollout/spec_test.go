@@ -81,7 +81,7 @@ func TestADocumentOfANewerBuild(t *testing.T) {
 	if err := (&Rollout{Version: documentVersion}).Check(); err != nil {
 		t.Error(err)
 	}
-	if err := (&Rollout{Version: documentVersion + 1}).Check(); err == nil || !strings.Contains(err.Error(), "run the newer weir-control") {
+	if err := (&Rollout{Version: limitsVersion + 1}).Check(); err == nil || !strings.Contains(err.Error(), "run the newer weir-control") {
 		t.Error(err)
 	}
 }

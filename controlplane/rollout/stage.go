@@ -43,7 +43,7 @@ func (r *transition) make() (time.Duration, error) {
 		return r.apply()
 	case r.Phase == Keeping && r.DueMs == 0:
 		return r.keep()
-	case len(r.Touched) == 0 && r.waits():
+	case !r.begun() && r.waits():
 		return r.waitOn(), nil
 	}
 	ended, err := r.renew()
@@ -78,10 +78,11 @@ func (r *transition) make() (time.Duration, error) {
 // enter begins a stage. Regions of earlier stages stay watched, so timers go on while a later stage waits for an
 // approval.
 func (r *Rollout) enter(stage int) (wait time.Duration) {
-	r.Stage, r.Phase = stage, Measuring
+	r.Stage = stage
 	r.Baseline, r.Now, r.DueMs, r.Waiting, r.Blind = fleet.HealthRates{}, fleet.HealthRates{}, 0, "", 0
 	r.Approvals = nil
 	if !r.stage().Approval {
+		r.beginMeasuring()
 		return 0
 	}
 	r.Phase, r.Asked = Awaiting, r.Epoch+1
@@ -125,7 +126,7 @@ func (r *transition) apply() (time.Duration, error) {
 	var writes []tunings.TrialWrite
 	for i := range r.Touched {
 		if t := &r.Touched[i]; slices.Contains(rows, t.Region) {
-			touched, writes = append(touched, t), append(writes, r.trialWrite(*t))
+			touched, writes = append(touched, t), append(writes, r.trialWrite(*t, r.stage().Shadow))
 		}
 	}
 	written, err := r.steps.try(writes, r.writtenBy())
@@ -163,6 +164,9 @@ func (r *transition) converge() time.Duration {
 
 // keep stores the tuning as a version of all regions at once, which ends the trials.
 func (r *transition) keep() (time.Duration, error) {
+	if r.Spec.Limits != nil {
+		return r.keepLimits()
+	}
 	var writes []tunings.Write
 	for _, t := range r.Touched {
 		writes = append(writes, r.applyWrite(t))
@@ -184,6 +188,9 @@ func (r *transition) keep() (time.Duration, error) {
 
 // finish ends a rollout once every live node reports the version and hash of the stored tuning.
 func (r *transition) finish() time.Duration {
+	if r.Spec.Limits != nil {
+		return r.finishLimits()
+	}
 	kept := r.Touched.applied(r.look, r.Touched.scope(), r.Document)
 	if kept.Applied == kept.Live {
 		if silent := r.silentNodes(); silent != "" {
@@ -228,7 +235,7 @@ func (r *transition) blind(values []queries.Value) (wait time.Duration, blind bo
 // untilDue returns the time until a phase ends, or until the next look at watched regions.
 func (r *transition) untilDue() time.Duration {
 	left := time.Duration(max(0, r.DueMs-r.nowMs)) * time.Millisecond
-	if len(r.Touched) == 0 {
+	if !r.begun() {
 		return left
 	}
 	return min(left, r.stage().watchEvery())

@@ -8,6 +8,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
+	"github.com/weirhq/weir/shared/settings"
 )
 
 // Steps are the effects of rollouts. Each is a step of a journal with stepTimeout, and may be executed more than once.
@@ -85,9 +86,11 @@ func (s Steps) try(writes []tunings.TrialWrite, by controlplane.By) (tunings.Tri
 }
 
 // renew extends the trials that writes began, all or none. A trial that has ended does not begin again.
-func (s Steps) renew(ids []string, leaseMs int64) (tunings.TrialsRenewed, error) {
+//
+// With a change of limits they have ended too if an item is no longer as before the change.
+func (s Steps) renew(ids []string, leaseMs int64, limits *settings.Change) (tunings.TrialsRenewed, error) {
 	return do(s, "renew trials", func(ctx context.Context) (tunings.TrialsRenewed, error) {
-		renewed, err := s.work.store.RenewTrials(ctx, ids, leaseMs)
+		renewed, err := s.work.store.RenewTrials(ctx, ids, leaseMs, limits)
 		if err != nil {
 			return renewed, fmt.Errorf("renew %d trials: %w", len(ids), err)
 		}

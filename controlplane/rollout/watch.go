@@ -71,6 +71,7 @@ type WatchedNode struct {
 	SentMs    int64        `json:"sent_ms"`
 	SeenMs    int64        `json:"seen_ms"`
 	Totals    fleet.Tally  `json:"totals"`
+	Trial     int64        `json:"trial,omitempty"`    // of Totals
 	Before    fleet.Span   `json:"before"`             // figures during the baseline
 	Window    []fleet.Span `json:"window,omitempty"`   // figures since, oldest first, at most watchBuckets
 	Restarts  []int64      `json:"restarts,omitempty"` // times of restarts since the baseline, Unix ms
@@ -95,8 +96,9 @@ func (r *transition) watch() (broken *breach, err error) {
 	r.compare(all)
 	r.look = all.Within(r.watchedScope())
 	r.observe()
+	r.Effect.observe(all, r.trialNumbers())
 	r.Now = r.Watch.ratesOf(r.Stage, (*RegionWatch).now)
-	if broken = cmp.Or(r.breachOfNodes(), worstOf(r.Comparisons())); broken != nil || len(r.Touched) == 0 {
+	if broken = cmp.Or(r.breachOfLimits(), r.breachOfNodes(), worstOf(r.Comparisons())); broken != nil || !r.begun() {
 		return broken, nil
 	}
 	g, borne, last := r.Spec.Plan.Guardrails, r.Stages[r.lastApplied()].borne(), r.QueriesNow
@@ -112,7 +114,7 @@ func (r *transition) watch() (broken *breach, err error) {
 
 // watchedScope returns the touched regions and, while a baseline is taken, the regions of its stage.
 func (r *transition) watchedScope() fleet.Scope {
-	scope := r.Touched.scope()
+	scope := r.Trials().scope()
 	if r.Phase == Measuring {
 		own := r.stage().Scope
 		scope.Rest = scope.Rest || own.Rest
@@ -155,14 +157,19 @@ func (r *transition) observe() {
 }
 
 func (r *transition) watchRegion(region string, nodes []fleet.NodeFigures) {
-	if r.Stages.inParts(region) {
-		r.watchParts(region, nodes)
+	stage := r.stageOf(region)
+	shadow := r.stage().Shadow
+	if stage >= 0 {
+		shadow = r.Stages[stage].Shadow
+	}
+	if r.Stages.inParts(region, shadow) {
+		r.watchParts(region, nodes, shadow)
 		return
 	}
 	if slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region }) {
 		return
 	}
-	if stage := r.stageOf(region); stage >= 0 {
+	if stage >= 0 {
 		r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: stage, BucketMs: r.nowMs})
 	}
 }
@@ -235,7 +242,7 @@ func (w *RegionWatch) observe(nodes []fleet.NodeFigures, measuring, unsure bool)
 	for _, n := range nodes {
 		if _, isNew := found[n.ID]; isNew {
 			w.Nodes = append(w.Nodes, WatchedNode{
-				ID: n.ID, Came: !measuring && !first, StartedMs: n.StartedMs, SentMs: n.SentMs, SeenMs: n.SeenMs, Totals: n.Totals,
+				ID: n.ID, Came: !measuring && !first, StartedMs: n.StartedMs, SentMs: n.SentMs, SeenMs: n.SeenMs, Totals: n.Totals, Trial: n.Trial,
 				Held: n.Held, Shards: n.Shards, Down: n.Down, ConvergenceMs: n.ConvergenceMs, LatencyUs: n.LatencyUs,
 			})
 		}
@@ -267,11 +274,16 @@ func (n *WatchedNode) observe(is fleet.NodeFigures, measuring bool) {
 			n.Restarts = n.Restarts[max(0, len(n.Restarts)-restartsKept):]
 		}
 	}
+	if is.Trial != n.Trial || slices.ContainsFunc(ofTrials, func(i int) bool { return is.Totals[i] < was[i] }) {
+		for _, i := range ofTrials {
+			was[i] = 0
+		}
+	}
 	var grown fleet.Tally
 	for i := range grown {
 		grown[i] = is.Totals[i] - was[i]
 	}
-	n.StartedMs, n.SentMs, n.SeenMs, n.Totals = is.StartedMs, is.SentMs, is.SeenMs, is.Totals
+	n.StartedMs, n.SentMs, n.SeenMs, n.Totals, n.Trial = is.StartedMs, is.SentMs, is.SeenMs, is.Totals, is.Trial
 	n.Held, n.Shards, n.Down, n.ConvergenceMs, n.LatencyUs = is.Held, is.Shards, is.Down, is.ConvergenceMs, is.LatencyUs
 	if measuring {
 		n.Before.Add(ms, grown)
@@ -297,9 +309,12 @@ func (n *WatchedNode) since(is fleet.NodeFigures) int64 {
 	return min(seen, sent)
 }
 
+// ofTrials are the figures that begin at 0 with each trial.
+var ofTrials = []int{fleet.TallyJudged, fleet.TallyNewlyDenied}
+
 func (n *WatchedNode) restarted(is fleet.NodeFigures) bool {
 	for i, total := range is.Totals {
-		if total < n.Totals[i] {
+		if total < n.Totals[i] && !slices.Contains(ofTrials, i) {
 			return true
 		}
 	}
@@ -386,10 +401,13 @@ type Watches []RegionWatch
 
 // enough returns the logarithm of the e-value at which a figure is worse than before. All figures of all watched
 // regions and nodes share half of the rollout's error rate.
-func (ws Watches) enough(errorRate float64) float64 {
-	tests := 0
+func (ws Watches) enough(g Guardrails) float64 {
+	tests, figures, errorRate := 0, counts, g.errorRate()
+	if g.NewlyDeniedShare == nil {
+		figures-- // only rollouts of limits have countNewlyDenied
+	}
 	for i := range ws {
-		tests += counts * (1 + len(ws[i].Nodes))
+		tests += figures * (1 + len(ws[i].Nodes))
 	}
 	return math.Log(float64(max(1, tests)) / (errorRate / 2))
 }
@@ -470,7 +488,7 @@ func (ws Watches) dark(stage StagePlan, look fleet.Look) string {
 // baselineTooShort names a counted figure that breaks its guardrail if the baseline is exact, but keeps it because the
 // baseline was short; empty: there is none.
 func (ws Watches) baselineTooShort(g Guardrails, stages StagePlans) string {
-	enough := ws.enough(g.errorRate())
+	enough := ws.enough(g)
 	for i := range ws {
 		w := &ws[i]
 		if why := g.ofRegion(w, enough).worstIfExact(); why != "" {

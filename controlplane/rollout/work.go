@@ -18,6 +18,7 @@ const stepTimeout = 15 * time.Second
 type Store interface {
 	fleet.Store
 	tunings.TrialStore
+	LimitsStore
 	// NewestTunings returns the newest version of each region that has a version, and of the fleet.
 	NewestTunings(ctx context.Context) ([]tunings.RegionTuning, error)
 	// WriteTunings writes versions in one transaction, in order, and returns their numbers. If a write with the same ID,

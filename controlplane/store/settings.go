@@ -124,24 +124,34 @@ func (s settings) ChangeNamespace(ctx context.Context, workspace, namespace stri
 		if err != nil {
 			return err
 		}
-		if before == nil {
-			err = q.NamespaceInsert(ctx, controlplanedb.NamespaceInsertParams{
-				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Shadow: after.Shadow,
-				Mode: after.Mode, Outage: after.Outage, NodeShare: after.NodeShare, WindowKind: after.Window,
-				Estimate: after.Estimate,
-			})
-		} else {
-			err = q.NamespaceUpdate(ctx, controlplanedb.NamespaceUpdateParams{
-				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Shadow: after.Shadow,
-				Mode: after.Mode, Outage: after.Outage, NodeShare: after.NodeShare, WindowKind: after.Window,
-				Estimate: after.Estimate,
-			})
-		}
-		if err != nil {
-			return fmt.Errorf("write the namespace: %w", err)
+		after.Workspace, after.Namespace = workspace, namespace
+		if err := putNamespace(ctx, q, before, after); err != nil {
+			return err
 		}
 		return insertSettingsAudit(ctx, q, e)
 	})
+}
+
+// putNamespace writes the settings of a namespace that were read with a lock; before is nil if there were none.
+func putNamespace(ctx context.Context, q *queries, before *limits.Namespace, after limits.Namespace) (err error) {
+	workspace, namespace := []byte(after.Workspace), []byte(after.Namespace)
+	if before == nil {
+		err = q.NamespaceInsert(ctx, controlplanedb.NamespaceInsertParams{
+			WorkspaceID: workspace, Namespace: namespace, Shadow: after.Shadow,
+			Mode: after.Mode, Outage: after.Outage, NodeShare: after.NodeShare, WindowKind: after.Window,
+			Estimate: after.Estimate,
+		})
+	} else {
+		err = q.NamespaceUpdate(ctx, controlplanedb.NamespaceUpdateParams{
+			WorkspaceID: workspace, Namespace: namespace, Shadow: after.Shadow,
+			Mode: after.Mode, Outage: after.Outage, NodeShare: after.NodeShare, WindowKind: after.Window,
+			Estimate: after.Estimate,
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("write the namespace: %w", err)
+	}
+	return nil
 }
 
 // Namespaces returns at most rows namespaces of a workspace that have settings and sort after a name, in order.

@@ -7,9 +7,11 @@ import (
 	"fmt"
 
 	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/changes"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+	settingsdoc "github.com/weirhq/weir/shared/settings"
 )
 
 // WriteTrials writes trials in one transaction with an entry of the audit log, in order, and returns their numbers. If
@@ -18,6 +20,7 @@ import (
 // a version that is no longer the region's newest. If a version is written at the same moment, nodes ignore the trial.
 func (s rollouts) WriteTrials(ctx context.Context, writes []tunings.TrialWrite,
 	e audit.Entry) (written tunings.TrialsWritten, err error) {
+	ofLimits := len(writes) > 0 && settingsdoc.IsLimitsTrial([]byte(writes[0].Document))
 	err = s.inTransaction(ctx, func(q *queries) error {
 		fresh := false
 		for _, w := range writes {
@@ -33,6 +36,16 @@ func (s rollouts) WriteTrials(ctx context.Context, writes []tunings.TrialWrite,
 		}
 		if !fresh {
 			return nil
+		}
+		if ofLimits {
+			conflict, err := trialConflict(ctx, q, []byte(writes[0].Document))
+			if err != nil {
+				return err
+			}
+			if conflict != "" {
+				written.Refused = &tunings.Refusal{ID: writes[0].ID, Region: writes[0].Region, Conflict: conflict}
+				return errRefused
+			}
 		}
 		return insertSettingsAudit(ctx, q, e)
 	})
@@ -90,10 +103,21 @@ var errEnded = errors.New("a trial is over")
 
 // RenewTrials extends the trials that the given writes began, in one transaction. It extends none of them if any has
 // ended, was replaced by a newer version of its region, or is missing from a restored database. A trial that has ended
-// never begins again.
-func (s rollouts) RenewTrials(ctx context.Context, ids []string,
-	leaseMs int64) (renewed tunings.TrialsRenewed, err error) {
+// never begins again. With a change of limits it extends none if an item is no longer as before the change. An item
+// that changes after that was read needs no lock: nodes ignore the trial from then on, and the next renewal reports it.
+func (s rollouts) RenewTrials(ctx context.Context, ids []string, leaseMs int64,
+	change *settingsdoc.Change) (renewed tunings.TrialsRenewed, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
+		if change != nil {
+			conflicts, err := limitsConflicts(ctx, q, *change)
+			if err != nil {
+				return err
+			}
+			if conflicts.Items() > 0 {
+				renewed.Ended = &tunings.TrialEnded{Conflict: rollout.Differences(conflicts)}
+				return errEnded
+			}
+		}
 		for _, id := range ids {
 			err := q.TrialRenew(ctx, controlplanedb.TrialRenewParams{LeaseMs: leaseMs, WriteID: []byte(id)})
 			if err != nil {
@@ -136,12 +160,8 @@ func (s rollouts) EndTrials(ctx context.Context, writes []tunings.TrialWrite) (n
 	err = s.inTransaction(ctx, func(q *queries) error {
 		numbers = nil
 		for _, w := range writes {
-			err := q.TrialEnd(ctx, controlplanedb.TrialEndParams{
-				Region: []byte(w.Region), Document: w.Document, Below: uint64(w.Below), OverVersion: uint64(w.Over),
-				WriteID: []byte(w.ID),
-			})
-			if err != nil {
-				return fmt.Errorf("end trial %s: %w", w.ID, err)
+			if err := endTrial(ctx, q, w); err != nil {
+				return err
 			}
 			ended, err := q.TrialWritten(ctx, []byte(w.ID))
 			if err != nil {
@@ -152,4 +172,15 @@ func (s rollouts) EndTrials(ctx context.Context, writes []tunings.TrialWrite) (n
 		return changes.Changed(ctx, q)
 	})
 	return numbers, err
+}
+
+func endTrial(ctx context.Context, q *queries, w tunings.TrialWrite) error {
+	err := q.TrialEnd(ctx, controlplanedb.TrialEndParams{
+		Region: []byte(w.Region), Document: w.Document, Below: uint64(w.Below), OverVersion: uint64(w.Over),
+		WriteID: []byte(w.ID),
+	})
+	if err != nil {
+		return fmt.Errorf("end trial %s: %w", w.ID, err)
+	}
+	return nil
 }

@@ -178,7 +178,7 @@ func testTrialsAreRenewed(t *testing.T) {
 	mustTry(t, s, trial("r/try/eu", "eu"), trial("r/try/us", "us"))
 	renew := func() tunings.TrialsRenewed {
 		t.Helper()
-		renewed, err := s.RenewTrials(t.Context(), []string{"r/try/eu", "r/try/us"}, 10*trialLease)
+		renewed, err := s.RenewTrials(t.Context(), []string{"r/try/eu", "r/try/us"}, 10*trialLease, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func testTrialsAreRenewed(t *testing.T) {
 	if err != nil || written.Refused != nil {
 		t.Fatalf("%+v, %v", written, err)
 	}
-	renewed, err := s.RenewTrials(t.Context(), []string{"r/try/ap"}, trialLease)
+	renewed, err := s.RenewTrials(t.Context(), []string{"r/try/ap"}, trialLease, nil)
 	want := tunings.TrialEnded{Region: "ap", Newer: written.Versions[0]}
 	if err != nil || renewed.Ended == nil || *renewed.Ended != want {
 		t.Errorf("%+v, %v; want %+v", renewed.Ended, err, want)
@@ -230,7 +230,7 @@ func testTrialsEnd(t *testing.T) {
 	if late := mustTry(t, s, writes...); !slices.Equal(late.Numbers, numbers) {
 		t.Errorf("%+v, want %v", late, numbers)
 	}
-	if renewed, err := s.RenewTrials(t.Context(), []string{"r/try/eu"}, trialLease); err != nil || renewed.Ended == nil {
+	if renewed, err := s.RenewTrials(t.Context(), []string{"r/try/eu"}, trialLease, nil); err != nil || renewed.Ended == nil {
 		t.Errorf("%+v, %v", renewed, err)
 	}
 	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_trials WHERE ends_at > 0"); n != 0 {
@@ -246,7 +246,7 @@ func testRestoredTrial(t *testing.T) {
 	s, db := migrated(t)
 	mustTry(t, s, trial("r/try/eu", "eu"), trial("r/try/us", "us"))
 	exec(t, db, "DELETE FROM ratelimit_trials WHERE write_id = 'r/try/us'")
-	renewed, err := s.RenewTrials(t.Context(), []string{"r/try/eu", "r/try/us"}, 10*trialLease)
+	renewed, err := s.RenewTrials(t.Context(), []string{"r/try/eu", "r/try/us"}, 10*trialLease, nil)
 	if err != nil || renewed.Ended == nil || renewed.Ended.Lost != "r/try/us" {
 		t.Errorf("%+v, %v", renewed, err)
 	}

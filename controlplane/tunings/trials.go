@@ -3,9 +3,11 @@ package tunings
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/audit"
+	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -17,8 +19,8 @@ type TrialStore interface {
 	// write is rejected, all must be undone.
 	WriteTrials(ctx context.Context, writes []TrialWrite, e audit.Entry) (TrialsWritten, error)
 	// RenewTrials must move the ends of the trials that these writes made, all or none. A trial that has ended stays
-	// ended.
-	RenewTrials(ctx context.Context, ids []string, leaseMs int64) (TrialsRenewed, error)
+	// ended. With a change of limits it must renew none of them if an item is no longer as before the change.
+	RenewTrials(ctx context.Context, ids []string, leaseMs int64, limits *settings.Change) (TrialsRenewed, error)
 	// EndTrials must end the trials of writes, and return their numbers. A write that has not been made must never be made
 	// later.
 	EndTrials(ctx context.Context, writes []TrialWrite) (numbers []int64, err error)
@@ -28,9 +30,17 @@ type TrialStore interface {
 func TrialEntry(writes []TrialWrite, by controlplane.By) (audit.Entry, error) {
 	after := struct {
 		Regions []string           `json:"regions"`
-		Tuning  json.RawMessage    `json:"tuning"`
+		Tuning  json.RawMessage    `json:"tuning,omitempty"`
+		Limits  json.RawMessage    `json:"limits,omitempty"` // of a trial of limits, or its digest if it is too long
 		Shares  map[string]float64 `json:"shares,omitempty"` // of a region's nodes, by their hash; absent: all
-	}{Tuning: json.RawMessage(writes[0].Document), Shares: map[string]float64{}}
+	}{Shares: map[string]float64{}}
+	document := json.RawMessage(writes[0].Document)
+	ofLimits := settings.IsLimitsTrial(document)
+	if ofLimits {
+		after.Limits = document
+	} else {
+		after.Tuning = document
+	}
 	for _, w := range writes {
 		after.Regions = append(after.Regions, w.Region)
 		if w.Below < tuning.TrialShares {
@@ -38,6 +48,10 @@ func TrialEntry(writes []TrialWrite, by controlplane.By) (audit.Entry, error) {
 		}
 	}
 	b, err := json.Marshal(after)
+	if err == nil && ofLimits && len(b) > audit.StateBytesMax {
+		after.Limits = json.RawMessage(strconv.Quote(controlplane.Digest(document)))
+		b, err = json.Marshal(after)
+	}
 	if err != nil {
 		return audit.Entry{}, err
 	}

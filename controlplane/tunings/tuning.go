@@ -69,9 +69,14 @@ type Refusal struct {
 	Newest int64  `json:"newest"` // version of the region, which stays
 	// by a write of another document, or of another region; otherwise Newest is not Over
 	IDTaken bool `json:"id_taken,omitempty"`
+	// Conflict describes items that are no longer as before a change of limits.
+	Conflict string `json:"conflict,omitempty"`
 }
 
 func (r Refusal) String() string {
+	if r.Conflict != "" {
+		return Edited(r.Conflict)
+	}
 	if r.IDTaken {
 		return fmt.Sprintf("the id of write %s was used before, for another tuning: choose another id", r.ID)
 	}
@@ -122,9 +127,19 @@ type TrialEnded struct {
 	Newer int64 `json:"newer,omitempty"`
 	// Lost is the id of a write without a trial in MySQL, which was restored from an older copy.
 	Lost string `json:"lost,omitempty"`
+	// Conflict describes items that are no longer as before a change of limits.
+	Conflict string `json:"conflict,omitempty"`
+}
+
+// Edited returns the reason why a change of limits cannot be made, or not be tried any more.
+func Edited(conflict string) string {
+	return "something else changed the limits meanwhile: " + conflict
 }
 
 func (e TrialEnded) String() string {
+	if e.Conflict != "" {
+		return Edited(e.Conflict)
+	}
 	if e.Lost != "" {
 		return fmt.Sprintf("MySQL does not have the trial %s any more: it was restored from an older copy, and nodes return "+
 			"to the tuning that it has", e.Lost)

@@ -136,6 +136,8 @@ func (c *Client) classify(ctx context.Context, err error) error {
 		return said(controlplane.ErrInvalid, answered)
 	case answered.IsInvocationError() && answered.Code() == http.StatusConflict:
 		return said(controlplane.ErrConflict, answered)
+	case answered.IsInvocationError() && answered.Code() == http.StatusPreconditionFailed:
+		return said(controlplane.ErrChanged, answered)
 	case answered.IsInvocationError() && answered.Code() == http.StatusNotFound:
 		return said(controlplane.ErrNotFound, answered)
 	case answered.IsInvocationError() && answered.Code() == http.StatusForbidden: // see orders

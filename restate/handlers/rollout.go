@@ -449,6 +449,8 @@ func failed(err error) error {
 		code = http.StatusNotFound
 	case errors.Is(err, controlplane.ErrConflict):
 		code = http.StatusConflict
+	case errors.Is(err, controlplane.ErrChanged):
+		code = http.StatusPreconditionFailed
 	}
 	return restate.ToTerminalError(err, restate.WithErrorCode(code))
 }
@@ -465,5 +467,5 @@ func finally(err error) error {
 // refusal reports whether a transition was refused, so it changed nothing.
 func refusal(err error) bool {
 	return errors.Is(err, controlplane.ErrInvalid) || errors.Is(err, controlplane.ErrConflict) ||
-		errors.Is(err, controlplane.ErrNotFound)
+		errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrChanged)
 }

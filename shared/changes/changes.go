@@ -69,7 +69,21 @@ func Override(ctx context.Context, q *controlplanedb.Queries, key controlplanedb
 	if err != nil {
 		return err
 	}
+	if err := Put(ctx, q, key, noRoom, before, after); err != nil {
+		return err
+	}
+	if err := Append(ctx, q, e); err != nil {
+		return err
+	}
+	return Changed(ctx, q)
+}
+
+// Put writes an override that was read with a lock, without its entry in the audit log and the version of the settings.
+// See Override.
+func Put(ctx context.Context, q *controlplanedb.Queries, key controlplanedb.OverrideGetParams, noRoom error,
+	before, after *controlplanedb.OverrideGetRow) (err error) {
 	switch {
+	case after == nil && before == nil:
 	case after == nil:
 		_, err = q.OverrideDelete(ctx, controlplanedb.OverrideDeleteParams(key))
 	case before == nil:
@@ -83,10 +97,7 @@ func Override(ctx context.Context, q *controlplanedb.Queries, key controlplanedb
 	if err != nil {
 		return fmt.Errorf("write the override: %w", err)
 	}
-	if err := Append(ctx, q, e); err != nil {
-		return err
-	}
-	return Changed(ctx, q)
+	return nil
 }
 
 // insert adds an override unless nodes would ignore it because too many patterns begin alike, such as "a*b*" and

@@ -1,0 +1,103 @@
+package api
+
+import (
+	"github.com/weirhq/weir/controlplane/rollout"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/heartbeat"
+	settingsdoc "github.com/weirhq/weir/shared/settings"
+)
+
+// limitsChange reads a change of limits.
+func limitsChange(from *controlv1.LimitsChange) *settingsdoc.Change {
+	change := new(settingsdoc.Change)
+	for _, n := range from.GetNamespaces() {
+		change.Namespaces = append(change.Namespaces, settingsdoc.NamespaceChange{
+			Before: namespaceSide(n.GetBefore()), After: namespaceSide(n.GetAfter())})
+	}
+	for _, o := range from.GetOverrides() {
+		change.Overrides = append(change.Overrides, settingsdoc.OverrideChange{
+			Before: overrideSide(o.GetBefore()), After: overrideSide(o.GetAfter())})
+	}
+	return change
+}
+
+func namespaceSide(n *controlv1.Namespace) settingsdoc.Namespace {
+	return settingsdoc.Namespace{Workspace: n.GetWorkspace(), Namespace: n.GetNamespace(), Shadow: n.GetShadow(),
+		Mode: n.GetMode(), Outage: n.GetOutage(), NodeShare: n.GetNodeShare(), Window: n.GetWindow(),
+		Estimate: n.GetEstimate()}
+}
+
+func overrideSide(o *controlv1.Override) *settingsdoc.Override {
+	if o == nil {
+		return nil
+	}
+	return &settingsdoc.Override{Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
+		Limit: o.GetLimit(), DurationMs: o.GetDurationMs(), Candidate: o.GetCandidate(), Shadow: o.GetShadow()}
+}
+
+func limitsAnswer(c settingsdoc.Change) *controlv1.LimitsChange {
+	namespace := func(n settingsdoc.Namespace) *controlv1.Namespace {
+		return &controlv1.Namespace{Workspace: valid(n.Workspace), Namespace: valid(n.Namespace), Shadow: n.Shadow,
+			Mode: n.Mode, Outage: n.Outage, NodeShare: n.NodeShare, Window: n.Window, Estimate: n.Estimate}
+	}
+	override := func(o *settingsdoc.Override) *controlv1.Override {
+		if o == nil {
+			return nil
+		}
+		return &controlv1.Override{Workspace: valid(o.Workspace), Namespace: valid(o.Namespace), Pattern: valid(o.Pattern),
+			Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow}
+	}
+	return &controlv1.LimitsChange{
+		Namespaces: each(c.Namespaces, func(n settingsdoc.NamespaceChange) *controlv1.NamespaceChange {
+			return &controlv1.NamespaceChange{Before: namespace(n.Before), After: namespace(n.After)}
+		}),
+		Overrides: each(c.Overrides, func(o settingsdoc.OverrideChange) *controlv1.OverrideChange {
+			return &controlv1.OverrideChange{Before: override(o.Before), After: override(o.After)}
+		}),
+	}
+}
+
+// planLimits reads the guardrails of limits. Fields that are absent stay nil: see defaultLimits.
+func planLimits(g *controlv1.RolloutGuardrails) (rails rollout.LimitsGuardrails) {
+	rails.NewlyDeniedShare, rails.NewlyDeniedCallers = g.NewlyDeniedShare, g.NewlyDeniedCallers
+	for _, p := range g.GetProtected() {
+		rails.Protected = append(rails.Protected, settingsdoc.Protected{Workspace: p.GetWorkspace(),
+			Namespace: p.GetNamespace(), Pattern: p.GetPattern()})
+	}
+	return rails
+}
+
+// defaultLimits sets the bounds that a plan of a rollout of limits lacks.
+func defaultLimits(rails *rollout.LimitsGuardrails) {
+	standard := rollout.DefaultLimitsGuardrails()
+	if rails.NewlyDeniedShare == nil {
+		rails.NewlyDeniedShare = standard.NewlyDeniedShare
+	}
+	if rails.NewlyDeniedCallers == nil {
+		rails.NewlyDeniedCallers = standard.NewlyDeniedCallers
+	}
+}
+
+func limitsGuardrails(to *controlv1.RolloutGuardrails, from rollout.LimitsGuardrails) {
+	to.NewlyDeniedShare, to.NewlyDeniedCallers = from.NewlyDeniedShare, from.NewlyDeniedCallers
+	to.Protected = each(from.Protected, func(p settingsdoc.Protected) *controlv1.ProtectedCaller {
+		return &controlv1.ProtectedCaller{Workspace: valid(p.Workspace), Namespace: valid(p.Namespace),
+			Pattern: valid(p.Pattern)}
+	})
+}
+
+func evidenceAnswer(e rollout.LimitsEvidence) *controlv1.LimitsEvidence {
+	answer := &controlv1.LimitsEvidence{Judged: e.Judged, DeniedBefore: e.DeniedBefore, DeniedAfter: e.DeniedAfter,
+		NewlyDenied: e.NewlyDenied, Callers: e.Callers, Protected: e.Protected, Nodes: int32(e.Nodes)}
+	answer.Namespaces = each(e.Namespaces, func(n heartbeat.LimitsNamespace) *controlv1.LimitsEvidenceNamespace {
+		return &controlv1.LimitsEvidenceNamespace{Workspace: valid(string(n.Workspace)),
+			Namespace: valid(string(n.Namespace)), Judged: n.Judged, DeniedBefore: n.DeniedBefore, DeniedAfter: n.DeniedAfter,
+			NewlyDenied: n.NewlyDenied}
+	})
+	answer.Top = each(e.Top, func(c rollout.AffectedCaller) *controlv1.LimitsEvidenceCaller {
+		return &controlv1.LimitsEvidenceCaller{Workspace: valid(string(c.Workspace)), Namespace: valid(string(c.Namespace)),
+			Identifier: valid(string(c.Identifier)), DurationMs: c.DurationMs, Limit: c.Limit, NewlyDenied: c.Count,
+			Protected: c.Protected}
+	})
+	return answer
+}

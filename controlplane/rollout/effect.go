@@ -1,0 +1,358 @@
+package rollout
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/sequential"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// Effect has the figures of the trials of a rollout of limits: of each node with a trial, and of regions the sum of the
+// nodes that are gone. A node's figures begin at 0 with a trial. If the node restarts, its earlier figures of the trial
+// are kept. It takes some 200 bytes of state a node.
+type Effect struct {
+	Nodes  []EffectNode     `json:"nodes,omitempty"`
+	Spaces []EffectSpace    `json:"spaces,omitempty"` // the namespaces that SpaceTally has, at most spacesMax
+	Top    []AffectedCaller `json:"top,omitempty"`    // most affected of late, at most heartbeat.LimitsTopMax
+}
+
+// EffectSpace names a namespace.
+type EffectSpace struct {
+	Workspace []byte `json:"w"`
+	Namespace []byte `json:"n"`
+}
+
+const spacesMax = heartbeat.LimitsNamespacesMax
+
+// EffectTally is judged, denied before, denied after and newly denied decisions, keys with newly denied decisions, and
+// newly denied decisions of protected callers.
+type EffectTally [6]int64
+
+// SpaceTally is the first four figures of an EffectTally, of a namespace.
+type SpaceTally [4]int64
+
+const (
+	effectNewly     = 3
+	effectCallers   = 4
+	effectProtected = 5
+)
+
+// EffectNode is a node with a trial. Without an ID it is the sum of nodes of a region that are gone.
+type EffectNode struct {
+	ID        string       `json:"id,omitempty"`
+	Region    string       `json:"region"`
+	Count     int          `json:"count,omitempty"` // of nodes that are gone
+	Trial     int64        `json:"trial"`
+	StartedMs int64        `json:"started_ms,omitempty"`
+	Earlier   EffectTally  `json:"earlier,omitzero"` // before the newest restart
+	Newest    EffectTally  `json:"newest"`
+	SpacesWas []SpaceTally `json:"spaces_was,omitempty"` // in the order of Effect.Spaces, as Earlier
+	Spaces    []SpaceTally `json:"spaces,omitempty"`
+	Caller    string       `json:"caller,omitempty"` // a protected caller that was newly denied
+}
+
+// AffectedCaller is a key with newly denied decisions. Count is their number.
+type AffectedCaller struct {
+	heartbeat.TopKey
+	Protected bool `json:"protected,omitempty"`
+}
+
+// tally returns the node's figures. After a restart, the same keys may be counted again, so the larger count of keys
+// counts.
+func (n EffectNode) tally() (all EffectTally) {
+	for i := range all {
+		all[i] = n.Earlier[i] + n.Newest[i]
+	}
+	all[effectCallers] = max(n.Earlier[effectCallers], n.Newest[effectCallers])
+	if n.ID == "" {
+		all[effectCallers] = n.Earlier[effectCallers] + n.Newest[effectCallers]
+	}
+	return all
+}
+
+// observe takes in a look at all regions. trials are the numbers of the rollout's trials.
+func (e *Effect) observe(look fleet.Look, trials map[int64]bool) {
+	if len(trials) == 0 {
+		return
+	}
+	here := map[string]bool{}
+	top := map[string]*AffectedCaller{}
+	for _, n := range look.Nodes {
+		if here[n.ID] = true; n.Limits != nil && trials[n.Trial] {
+			e.node(n)
+			addTop(top, n.Limits)
+		}
+	}
+	for _, n := range look.Unheard {
+		here[n.ID] = true
+	}
+	e.Nodes = slices.DeleteFunc(e.Nodes, func(n EffectNode) bool { return !trials[n.Trial] })
+	e.fold(here)
+	e.Top = e.Top[:0]
+	for _, c := range top {
+		e.Top = append(e.Top, *c)
+	}
+	slices.SortFunc(e.Top, func(a, b AffectedCaller) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), bytes.Compare(keyName(a.TopKey), keyName(b.TopKey)))
+	})
+	e.Top = slices.Clone(e.Top[:min(len(e.Top), heartbeat.LimitsTopMax)])
+}
+
+// addTop adds a node's most affected callers to those of all nodes.
+func addTop(top map[string]*AffectedCaller, l *heartbeat.Limits) {
+	keys := l.Top
+	if l.Caller != nil && !slices.ContainsFunc(keys, func(k heartbeat.TopKey) bool { return sameKey(k, *l.Caller) }) {
+		keys = append(slices.Clip(keys), *l.Caller)
+	}
+	for _, k := range keys {
+		name := fmt.Sprintf("%q %q %q %d", k.Workspace, k.Namespace, k.Identifier, k.DurationMs)
+		c := top[name]
+		if c == nil {
+			c = &AffectedCaller{TopKey: k}
+			c.Count, top[name] = 0, c
+		}
+		c.Count += k.Count
+		c.Protected = c.Protected || l.Caller != nil && sameKey(k, *l.Caller)
+	}
+}
+
+func sameKey(a, b heartbeat.TopKey) bool { return bytes.Equal(keyName(a), keyName(b)) }
+
+// keyName returns a name of the key's caller for people, which also orders callers.
+func keyName(k heartbeat.TopKey) []byte {
+	return bytes.Join([][]byte{k.Workspace, k.Namespace, k.Identifier}, []byte("/"))
+}
+
+// node takes in the newest heartbeat of a node.
+func (e *Effect) node(is fleet.NodeFigures) {
+	i := slices.IndexFunc(e.Nodes, func(n EffectNode) bool { return n.ID == is.ID && n.Region == is.Region })
+	if i < 0 {
+		i = len(e.Nodes)
+		e.Nodes = append(e.Nodes, EffectNode{ID: is.ID, Region: is.Region, Trial: is.Trial, StartedMs: is.StartedMs})
+	}
+	n, l := &e.Nodes[i], is.Limits
+	newest := EffectTally{l.Judged, l.DeniedBefore, l.DeniedAfter, l.NewlyDenied, l.Callers, l.Protected}
+	switch {
+	case n.Trial != is.Trial:
+		*n = EffectNode{ID: n.ID, Region: n.Region, Trial: is.Trial}
+	case n.StartedMs != is.StartedMs || newest[0] < n.Newest[0]:
+		n.Earlier, n.Newest = n.tally(), EffectTally{}
+		n.SpacesWas, n.Spaces = sumSpaces(n.SpacesWas, n.Spaces), nil
+	}
+	n.StartedMs, n.Newest, n.Spaces = is.StartedMs, newest, slices.Clone(n.Spaces)
+	for _, of := range l.Namespaces {
+		if at := e.space(of); at >= 0 {
+			n.Spaces = append(n.Spaces, make([]SpaceTally, max(0, at+1-len(n.Spaces)))...)
+			n.Spaces[at] = SpaceTally{of.Judged, of.DeniedBefore, of.DeniedAfter, of.NewlyDenied}
+		}
+	}
+	if l.Caller != nil {
+		n.Caller = string(bytes.ToValidUTF8(keyName(*l.Caller), []byte("\uFFFD")))
+	}
+}
+
+// space returns the index of a namespace; less than 0: there is no room for it.
+func (e *Effect) space(of heartbeat.LimitsNamespace) int {
+	i := slices.IndexFunc(e.Spaces, func(s EffectSpace) bool {
+		return bytes.Equal(s.Workspace, of.Workspace) && bytes.Equal(s.Namespace, of.Namespace)
+	})
+	if i < 0 && len(e.Spaces) < spacesMax {
+		i = len(e.Spaces)
+		e.Spaces = append(e.Spaces, EffectSpace{of.Workspace, of.Namespace})
+	}
+	return i
+}
+
+func sumSpaces(a, b []SpaceTally) []SpaceTally {
+	sum := make([]SpaceTally, max(len(a), len(b)))
+	for _, side := range [][]SpaceTally{a, b} {
+		for i, s := range side {
+			for figure, v := range s {
+				sum[i][figure] += v
+			}
+		}
+	}
+	return sum
+}
+
+// fold adds up the nodes that are not here, for each region and trial.
+func (e *Effect) fold(here map[string]bool) {
+	var left []EffectNode
+	for _, n := range e.Nodes {
+		if here[n.ID] {
+			left = append(left, n)
+			continue
+		}
+		i := slices.IndexFunc(left, func(sum EffectNode) bool {
+			return sum.ID == "" && sum.Region == n.Region && sum.Trial == n.Trial
+		})
+		if i < 0 {
+			i = len(left)
+			left = append(left, EffectNode{Region: n.Region, Trial: n.Trial})
+		}
+		sum, all := &left[i], n.tally()
+		for f, v := range all {
+			sum.Newest[f] += v
+		}
+		sum.Spaces = sumSpaces(sum.Spaces, sumSpaces(n.SpacesWas, n.Spaces))
+		sum.Count, sum.Caller = sum.Count+max(1, n.Count), cmp.Or(sum.Caller, n.Caller)
+	}
+	e.Nodes = left
+}
+
+// trialNumbers returns the numbers of the trials that are under way.
+func (r *Rollout) trialNumbers() map[int64]bool {
+	numbers := map[int64]bool{}
+	for _, t := range r.Trials() {
+		if t.Trial > 0 && r.Spec.Limits != nil {
+			numbers[t.Trial] = true
+		}
+	}
+	return numbers
+}
+
+// LimitsEvidence is the evidence of a rollout of limits, of all nodes whose trial has the mode of the newest stage with
+// a trial.
+type LimitsEvidence struct {
+	Judged, DeniedBefore, DeniedAfter, NewlyDenied, Callers, Protected int64
+
+	Nodes      int                         // that have reported
+	Namespaces []heartbeat.LimitsNamespace // most newly denied first, at most heartbeat.LimitsNamespacesMax
+	Top        []AffectedCaller
+}
+
+// LimitsEvidence returns the evidence so far.
+func (r *Rollout) LimitsEvidence() (all LimitsEvidence) {
+	mode := r.Touched
+	if !slices.ContainsFunc(mode, func(t Touched) bool { return t.Trial > 0 }) {
+		mode = r.Shadows
+	}
+	spaces := []SpaceTally{}
+	for _, n := range r.Effect.Nodes {
+		if !slices.ContainsFunc(mode, func(t Touched) bool { return t.Trial == n.Trial }) {
+			continue
+		}
+		t := n.tally()
+		all.Judged, all.DeniedBefore, all.DeniedAfter = all.Judged+t[0], all.DeniedBefore+t[1], all.DeniedAfter+t[2]
+		all.NewlyDenied, all.Callers = all.NewlyDenied+t[effectNewly], all.Callers+t[effectCallers]
+		all.Protected, all.Nodes = all.Protected+t[effectProtected], all.Nodes+max(1, n.Count)
+		spaces = sumSpaces(spaces, sumSpaces(n.SpacesWas, n.Spaces))
+	}
+	for i, s := range spaces {
+		if name := r.Effect.Spaces[i]; s[0] > 0 {
+			all.Namespaces = append(all.Namespaces, heartbeat.LimitsNamespace{Workspace: name.Workspace,
+				Namespace: name.Namespace, Judged: s[0], DeniedBefore: s[1], DeniedAfter: s[2], NewlyDenied: s[3]})
+		}
+	}
+	slices.SortStableFunc(all.Namespaces, func(a, b heartbeat.LimitsNamespace) int {
+		return cmp.Compare(b.NewlyDenied, a.NewlyDenied)
+	})
+	all.Top = r.Effect.Top
+	return all
+}
+
+// effectRegion is the figures of a region's trial that are judged as counts.
+type effectRegion struct {
+	region   string
+	callers  int64
+	most     EffectNode // with the most newly denied callers
+	guarded  EffectNode // with newly denied decisions of protected callers; zero: none
+	protects int64      // newly denied decisions of protected callers
+}
+
+// effects returns the figures of each region with a trial.
+func (r *Rollout) effects() (regions []effectRegion) {
+	numbers := r.trialNumbers()
+	for _, n := range r.Effect.Nodes {
+		if !numbers[n.Trial] {
+			continue
+		}
+		i := slices.IndexFunc(regions, func(e effectRegion) bool { return e.region == n.Region })
+		if i < 0 {
+			i = len(regions)
+			regions = append(regions, effectRegion{region: n.Region, most: n})
+		}
+		e, t := &regions[i], n.tally()
+		if e.callers += t[effectCallers]; t[effectCallers] > e.most.tally()[effectCallers] {
+			e.most = n
+		}
+		if e.protects += t[effectProtected]; t[effectProtected] > e.guarded.tally()[effectProtected] {
+			e.guarded = n
+		}
+	}
+	return regions
+}
+
+// breachOfLimits returns the guardrail on newly denied callers that a region's trial breaks; nil: none.
+func (r *transition) breachOfLimits() *breach {
+	g := r.Spec.Plan.Guardrails.LimitsGuardrails
+	for _, e := range r.effects() {
+		if e.protects > 0 {
+			return &breach{stage: r.lastApplied(), why: fmt.Sprintf("newly denied decisions of protected callers: %d, more "+
+				"than 0, of node %s in region %s: %s", e.protects, e.guarded.name(), e.region,
+				cmp.Or(e.guarded.Caller, "a caller that the node does not name"))}
+		}
+		if most := g.NewlyDeniedCallers; most != nil && *most < NewlyDeniedCallersMax && e.callers > *most {
+			return &breach{stage: r.lastApplied(), why: fmt.Sprintf("keys with newly denied decisions: %d, more than %d, "+
+				"of region %s, most of them of node %s", e.callers, *most, e.region, e.most.name())}
+		}
+	}
+	return nil
+}
+
+func (n EffectNode) name() string { return cmp.Or(n.ID, "(gone)") }
+
+// newlyDenied returns the evidence that the share of newly denied decisions is beyond its bound. ok is false if this
+// figure is not judged here.
+func (j *judgement) newlyDenied() (is sequential.Evidence, broken, ok bool) {
+	most := j.NewlyDeniedShare
+	if most == nil || !j.others {
+		return is, false, false
+	}
+	scale := cmp.Or(*most, DefaultNewlyDeniedShare)
+	is = j.of(countNewlyDenied, scale, sequential.Bound{Plus: *most})
+	judged := false
+	for _, part := range j.since {
+		judged = judged || part.Did.Of(fleet.TallyJudged) > 0
+	}
+	return is, *most < 1 && is.Log >= j.enough, judged
+}
+
+// shareRail returns the rail of the share of newly denied decisions, not measured.
+func (g LimitsGuardrails) shareRail() Rail {
+	rail := Rail{Field: "newly_denied_share"}
+	if *g.NewlyDeniedShare < 1 {
+		rail.Most = g.NewlyDeniedShare
+	}
+	return rail
+}
+
+// limitsRails returns the rails of a rollout of limits, not measured; none for a tuning.
+func (g LimitsGuardrails) limitsRails() []Rail {
+	if g.NewlyDeniedShare == nil {
+		return nil
+	}
+	callers := Rail{Field: "newly_denied_callers"}
+	if *g.NewlyDeniedCallers < NewlyDeniedCallersMax {
+		callers.Most = new(float64(*g.NewlyDeniedCallers))
+	}
+	return []Rail{g.shareRail(), callers, {Field: "protected", Most: new(0.0)}}
+}
+
+// effectRails returns the rails of newly denied callers of each region.
+func (r *Rollout) effectRails() (rails []Rail) {
+	g := r.Spec.Plan.Guardrails.LimitsGuardrails
+	for _, e := range r.effects() {
+		most := *g.NewlyDeniedCallers
+		rails = append(rails, placed([]Rail{
+			countRail("newly_denied_callers", float64(e.callers), float64(most), most >= NewlyDeniedCallersMax),
+		}, e.region, "")...)
+		rails = append(rails, placed([]Rail{countRail("protected", float64(e.protects), 0, false)}, e.region,
+			e.guarded.ID)...)
+	}
+	return rails
+}
