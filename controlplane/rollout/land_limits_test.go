@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/shared/settings"
 )
 
@@ -109,3 +110,7 @@ func contains(c settings.Change, namespace settings.Namespace, override *setting
 	}
 	return false
 }
+
+type fleetNode = fleet.NodeFigures
+
+func lookOf(nodes []fleetNode) fleet.Look { return fleet.Look{Nodes: nodes} }

@@ -16,6 +16,9 @@ func (s Spec) validateLimits() error {
 	if s.Tuning != "" {
 		return fmt.Errorf("%w: tuning and limits are both set: a rollout wants exactly one of them", controlplane.ErrInvalid)
 	}
+	if err := s.Plan.Guardrails.LimitsGuardrails.validate(); err != nil {
+		return err
+	}
 	if _, err := s.trial(false); err != nil {
 		return err
 	}
@@ -37,9 +40,6 @@ func (s Spec) validateModes() error {
 	if last := stages[len(stages)-1]; !last.All || !last.StageNodes.All() || last.Shadow {
 		return fmt.Errorf("%w: stage %d is the last: with limits, the last stage must have all, all nodes, and no shadow, "+
 			"because limits belong to the whole fleet", controlplane.ErrInvalid, len(stages))
-	}
-	if err := s.Plan.Guardrails.LimitsGuardrails.validate(); err != nil {
-		return err
 	}
 	if !stages[0].Shadow {
 		return nil

@@ -406,7 +406,8 @@ type rolloutCondition struct {
 	Phase   rollout.Phase   `json:"phase"`
 	Stage   int             `json:"stage"` // from 1
 	Of      int             `json:"of"`
-	Tuning  json.RawMessage `json:"tuning"`
+	Tuning  json.RawMessage `json:"tuning,omitempty"`
+	Limits  *limitsSummary  `json:"limits,omitempty"` // nil: the rollout is of a tuning
 	Touched int             `json:"regions_touched"`
 	Paused  bool            `json:"paused,omitempty"`
 
@@ -417,9 +418,22 @@ type rolloutCondition struct {
 	Approved string `json:"approved_evidence,omitempty"` // of an approval: its evidence, shortened
 }
 
+// limitsSummary stands for a change of limits, which can be longer than an entry. The entries rollout.try,
+// override.set, override.delete and namespace.set have the items.
+type limitsSummary struct {
+	Items  int    `json:"items"`
+	Digest string `json:"digest"`
+}
+
 func condition(r *rollout.Rollout) rolloutCondition {
-	return rolloutCondition{Phase: r.Phase, Stage: r.Stage + 1, Of: len(r.Stages), Tuning: json.RawMessage(r.Document),
-		Touched: len(r.Touched), Paused: r.Paused != nil, Approvals: r.Approvals, Why: r.Why, Forced: r.Forced}
+	c := rolloutCondition{Phase: r.Phase, Stage: r.Stage + 1, Of: len(r.Stages), Touched: len(r.Trials()),
+		Paused: r.Paused != nil, Approvals: r.Approvals, Why: r.Why, Forced: r.Forced}
+	if r.Spec.Limits == nil {
+		c.Tuning = json.RawMessage(r.Document)
+	} else {
+		c.Limits = &limitsSummary{r.Spec.Limits.Items(), controlplane.Digest(r.Spec.Limits)}
+	}
+	return c
 }
 
 // clip shortens a line to a reason for the audit log.
