@@ -92,18 +92,18 @@ func wantStored(t *testing.T, l *land, want settings.Document) {
 
 func TestSpecOfLimitsRefusals(t *testing.T) {
 	for words, change := range map[string]func(*Spec){
-		"tuning and limits are both set":              func(s *Spec) { s.Tuning = document30 },
-		"the change has 0 items (1 to 500)":           func(s *Spec) { s.Limits = &settings.Change{} },
-		"stage 2 has shadow, and stage 1 has not":     func(s *Spec) { s.Plan.Stages = []Stage{enforceOne, shadowAll, all} },
-		"stage 2 is the last: with limits, the last":  func(s *Spec) { s.Plan.Stages = []Stage{shadowAll, enforceOne} },
-		"stage 1 is the last: with limits":            func(s *Spec) { s.Plan.Stages = []Stage{shadowAll} },
-		"stage 1 covers all regions and is not":       func(s *Spec) { s.Plan.Stages = []Stage{shadowAll, shadowAll, all} },
-		"newly_denied_share is 1.5 (0 to 1)":          func(s *Spec) { s.Plan.Guardrails.NewlyDeniedShare = new(1.5) },
-		"newly_denied_callers is -1 (0 to 1000000)":   func(s *Spec) { s.Plan.Guardrails.NewlyDeniedCallers = new(int64(-1)) },
-		"guardrail protected[0]: ":                    func(s *Spec) { s.Plan.Guardrails.Protected = make([]settings.Protected, 1) },
-		"protected callers (at most 100)":             func(s *Spec) { s.Plan.Guardrails.Protected = make([]settings.Protected, 101) },
-		"newly_denied_callers are missing":            func(s *Spec) { s.Plan.Guardrails.LimitsGuardrails = LimitsGuardrails{} },
-		"limits.namespaces[0] (acme/mail) changes mo": func(s *Spec) { s.Limits = changedNamespace("estimate") },
+		"tuning and limits are both set":                    func(s *Spec) { s.Tuning = document30 },
+		"the change has 0 items (1 to 500)":                 func(s *Spec) { s.Limits = &settings.Change{} },
+		"stage 2 has shadow, and stage 1 has not":           func(s *Spec) { s.Plan.Stages = []Stage{enforceOne, shadowAll, all} },
+		"stage 2 is the last: with limits, the last":        func(s *Spec) { s.Plan.Stages = []Stage{shadowAll, enforceOne} },
+		"stage 1 is the last: with limits":                  func(s *Spec) { s.Plan.Stages = []Stage{shadowAll} },
+		"stage 1 covers all regions and is not":             func(s *Spec) { s.Plan.Stages = []Stage{shadowAll, shadowAll, all} },
+		"newly_denied_share is 1.5 (0 to 1)":                func(s *Spec) { s.Plan.Guardrails.NewlyDeniedShare = new(1.5) },
+		"newly_denied_callers is -1 (0 to 1000000)":         func(s *Spec) { s.Plan.Guardrails.NewlyDeniedCallers = new(int64(-1)) },
+		"guardrail protected[0]: ":                          func(s *Spec) { s.Plan.Guardrails.Protected = make([]settings.Protected, 1) },
+		"guardrail protected has 101 callers (at most 100)": func(s *Spec) { s.Plan.Guardrails.Protected = make([]settings.Protected, 101) },
+		"newly_denied_callers are missing":                  func(s *Spec) { s.Plan.Guardrails.LimitsGuardrails = LimitsGuardrails{} },
+		"limits.namespaces[0] (acme/mail) changes mo":       func(s *Spec) { s.Limits = changedNamespace("estimate") },
 		"changes duration_ms, which no shadow can judge: leave out the stages with shadow": func(s *Spec) {
 			s.Limits = &settings.Change{Overrides: []settings.OverrideChange{{
 				Before: &settings.Override{Workspace: "w", Namespace: "n", Pattern: "p", Limit: 1},
