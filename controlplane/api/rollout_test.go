@@ -21,9 +21,13 @@ type rollouts struct {
 	one    *rollout.Rollout
 	order  rollout.Order
 	forced string // of the last start
+	err    error  // of starts
 }
 
 func (s *rollouts) Start(_ context.Context, start rollout.Start) (rollout.Rollout, error) {
+	if s.err != nil {
+		return rollout.Rollout{}, s.err
+	}
 	s.forced = start.Forced
 	if s.one != nil {
 		return rollout.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)

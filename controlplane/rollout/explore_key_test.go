@@ -88,6 +88,14 @@ func (w *world) key() []byte {
 		k.n(t.Over, t.Below)
 		k.at(t.endsMs)
 	}
+	for _, o := range w.stored.Overrides {
+		k.s(o.Pattern)
+		k.n(o.Limit)
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.records)) {
+		k.s(id)
+		k.is(w.records[id].kept, w.records[id].reverted)
+	}
 	k.s(w.lock.Active)
 	k.epoch(w.lock.Active, w.lock.Since)
 	for _, id := range slices.Sorted(maps.Keys(w.rollouts)) {
@@ -129,7 +137,7 @@ func (k *key) summary(s Summary) {
 }
 
 func (k *key) rollout(r *Rollout) {
-	k.s(r.ID, string(r.Phase), string(r.Wanted), r.Spec.Tuning[:14])
+	k.s(r.ID, string(r.Phase), string(r.Wanted), subjectOf(r.Spec))
 	k.n(int64(r.Stage), int64(len(r.Stages)))
 	k.epoch(r.ID, r.Epoch)
 	k.epoch(r.ID, r.Asked)
@@ -141,7 +149,9 @@ func (k *key) rollout(r *Rollout) {
 	k.at(r.EndedMs, r.MovedMs, r.DueMs, r.SinceMs, r.TimerMs, r.StartedMs)
 	k.n(int64(r.Blind), r.Bake.WatchedMs, r.Bake.SpentMs)
 	k.at(r.Clocks.OwnMs, r.Clocks.DatabaseMs, r.Clocks.JumpedMs)
-	for _, t := range r.Touched {
+	k.is(r.Kept, r.Reverted)
+	k.n(int64(len(r.Shadows)))
+	for _, t := range slices.Concat(r.Touched, r.Shadows) {
 		k.s(t.Region)
 		k.n(t.Over, t.Below, t.Trial, t.Applied, t.Reverted, t.Newer)
 	}
@@ -183,7 +193,7 @@ func (k *key) letter(l letter) []byte {
 	own := key{nowMs: k.nowMs, epochs: k.epochs}
 	own.s(l.to, l.what, string(l.order.Action), l.order.By.Actor, l.order.Evidence, l.start.ID)
 	if l.start.ID != "" {
-		own.s(l.start.Spec.Tuning[:14])
+		own.s(subjectOf(l.start.Spec))
 	}
 	own.at(l.dueMs)
 	own.epoch(l.to, l.epoch)
@@ -229,6 +239,8 @@ func (k *key) answer(a answered) {
 		k.n(int64(len(v)))
 	case []string:
 		k.s(v...)
+	case LimitsWritten:
+		k.is(v.Refused != "", v.Left != "")
 	case string:
 		k.is(v == "")
 	}

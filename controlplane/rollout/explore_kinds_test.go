@@ -41,6 +41,7 @@ const (
 	timePasses     kind = "time passes"
 	leaseLapses    kind = "nothing is done for as long as a lease"
 	directChange   kind = "an operator changes the tuning directly"
+	directEdit     kind = "an operator edits a limit directly"
 
 	nodeDies     kind = "a node dies"
 	nodeDiesOfIt kind = "a node dies of what it takes up"
@@ -64,7 +65,7 @@ const (
 // kinds returns all kinds. Calls without a step cannot be killed at a step.
 func kinds() map[kind]bool {
 	all := map[kind]bool{}
-	for _, k := range []kind{askedAgain, approvesTwice, approvesToo, approvesLate, approvesAnew, startAlone, startBeside, startUsed, orderBeside, theKeeperLooks, timePasses, leaseLapses, directChange,
+	for _, k := range []kind{askedAgain, approvesTwice, approvesToo, approvesLate, approvesAnew, startAlone, startBeside, startUsed, orderBeside, theKeeperLooks, timePasses, leaseLapses, directChange, directEdit,
 		nodeDies, nodeDiesOfIt, nodeStuck, nodeMute, nodeWell, nodeLate, nodeStarts, nodeJoins, relayLags, lockLost, allLost,
 		rolloutLost, lockOld, rolloutOld, backedUp, backupOld, "Start is given up"} {
 		all[k] = true

@@ -143,7 +143,7 @@ func (w *world) operators() (all []move) {
 	orders := func(a *allowance) *int { return &a.orders }
 	for _, start := range w.starts {
 		if w.left.starts > 0 {
-			what := fmt.Sprintf("an operator starts %s with %s", start.ID, start.Spec.Tuning[:14])
+			what := fmt.Sprintf("an operator starts %s with %s", start.ID, subjectOf(start.Spec))
 			all = append(all, move{w.kindOfStart(start), what, func(w *world) {
 				w.left.starts--
 				w.letters = append(w.letters, letter{to: wholeFleet, what: "Start", start: start})
@@ -216,6 +216,11 @@ func (w *world) misfortunes() (all []move) {
 		fault(directChange, "an operator changes the tuning of "+controlplane.RowName(region)+" directly", func(w *world) {
 			w.rows = append(w.rows, tunings.Write{Region: region, Document: directDocument, Over: w.land().own(region)})
 		})
+	}
+	for _, pattern := range []string{"u*", "new"} {
+		if w.ofLimits && !w.edits[pattern] {
+			fault(directEdit, "an operator edits the limit of "+pattern+" directly", func(w *world) { w.edit(pattern) })
+		}
 	}
 	for _, region := range []string{"us", "ap"} {
 		fault(nodeJoins, "a node joins "+region, func(w *world) {

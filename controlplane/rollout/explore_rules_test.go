@@ -136,6 +136,9 @@ func outcomeIsSo(w *world, before, r *Rollout) string {
 		return ""
 	}
 	l := w.land()
+	if r.Spec.Limits != nil {
+		return limitsAreSo(w, r)
+	}
 	for _, t := range r.Touched {
 		version, document := l.newest(t.Region)
 		if version != 0 && w.rows[version-1].ID == "" {
@@ -245,8 +248,8 @@ func trialsAreWidened(w *world) string {
 // "Before the tuning is stored every live node has tried it." The rule skips a node that has restarted, or was made to
 // run another version, since the rollout's last look.
 func allHaveTried(w *world, before, r *Rollout) string {
-	if r.Phase != Keeping || before == nil || before.Phase == r.Phase {
-		return ""
+	if r.Phase != Keeping || before == nil || before.Phase == r.Phase || len(w.edits) > 0 {
+		return "" // an edit voids trials at once, and then the change is not stored
 	}
 	for _, n := range w.nodes {
 		judged := w.nowMs-n.seenMs <= liveMs && n.how != dead && n.movedMs < r.Clocks.OwnMs && r.Touched.scope().Has(n.region)

@@ -73,6 +73,8 @@ func newWorld(s search) *world {
 	w := &world{nowMs: controltest.Day.UnixMilli() / quantumMs * quantumMs, mutant: s.mutant, left: s.left, starts: startsOf,
 		rollouts: map[string]*Rollout{}, done: map[string]int{}}
 	switch {
+	case s.ofLimits:
+		w.starts, w.ofLimits, w.stored = limitsStarts, true, limitsBefore
 	case s.inShares:
 		w.starts = inShares
 	case s.oneApproves:
@@ -96,6 +98,7 @@ type search struct {
 	draw      *rand.Rand // selects these worlds
 
 	oneApproves bool // stages need one approver, not two
+	ofLimits    bool // as oneApproves, with a first rollout of limits
 	inShares    bool // as oneApproves, with a rollout whose first stage has one node of each region
 }
 
@@ -214,6 +217,7 @@ func roots(s search) (all []*world) {
 		w.left.starts--
 		w.letters = append(w.letters, letter{to: wholeFleet, what: "Start", start: start})
 		for len(all) < 100 && w.goOn() {
+			must(w.broken()) // also notes the ends of trials
 			all = append(all, w.clone())
 		}
 	}
@@ -232,7 +236,7 @@ func try(w *world, m move) (next *world, broken string) {
 
 // broken returns the rule that a world breaks, or "".
 func (w *world) broken() string {
-	for _, rule := range []func(*world) string{oneIsUnderWay, lockIsRight, writesAreMadeOnce,
+	for _, rule := range []func(*world) string{editsStay, oneIsUnderWay, lockIsRight, writesAreMadeOnce,
 		directChangesStay, trialsStayOver, trialsAreWidened, nodesLeaveInTime} {
 		if broken := rule(w); broken != "" {
 			return broken
@@ -281,6 +285,14 @@ func TestExploreRollouts(t *testing.T) {
 		exploreOne(t, search{left: left, statesMax: 8_000}, taken)
 	}
 	exploreOne(t, search{left: allowance{1, 1, 1}, statesMax: 4_000, nodes: 2, inShares: true}, taken)
+	for _, left := range []allowance{{1, 0, 0}, {1, 1, 0}, {2, 1, 1}, {1, 0, 2}} {
+		exploreOne(t, search{left: left, statesMax: 8_000, ofLimits: true}, taken)
+	}
+	for i := range 16 {
+		s := deeper(i, 2_000)
+		s.ofLimits, s.oneApproves, s.inShares = true, false, false
+		exploreOne(t, s, taken)
+	}
 	for i := range 56 {
 		exploreOne(t, deeper(i, 2_000), taken)
 	}

@@ -39,6 +39,8 @@ type world struct {
 	lost bool // a state or message was lost, so only the keeper can repair it
 	done map[string]int
 	limited
+	ofLimits bool            // the first rollout is of limits
+	edits    map[string]bool // patterns whose limits were edited directly; replaced by each edit
 	mutant
 }
 
@@ -96,7 +98,7 @@ func (l letter) String() string {
 	case "Ended":
 		return fmt.Sprintf("Ended: %s is %s, epoch %d", l.summary.ID, l.summary.Phase, l.summary.Epoch)
 	case "Start":
-		return fmt.Sprintf("Start of %s with %s", l.start.ID, l.start.Spec.Tuning[:14])
+		return fmt.Sprintf("Start of %s with %s", l.start.ID, subjectOf(l.start.Spec))
 	case "Operate", "RollBack":
 		return fmt.Sprintf("%s %s by %s, stage %d asked %d, evidence %.6s", l.order.Action, l.to, l.order.By.Actor,
 			l.order.Stage, l.order.Asked, l.order.Evidence)
@@ -131,6 +133,7 @@ func apart(r *Rollout) Rollout {
 	}
 	c := *r
 	c.Events, c.Touched, c.Watch = nil, slices.Clone(r.Touched), slices.Clone(r.Watch)
+	c.Shadows = slices.Clone(r.Shadows)
 	for i := range c.Watch {
 		w := &c.Watch[i]
 		w.Nodes = slices.Clone(w.Nodes)
@@ -393,5 +396,6 @@ func (w *world) wroteBy(id string, version int64) bool {
 
 // triedBy reports whether a rollout began a trial.
 func (w *world) triedBy(id string, trial int64) bool {
-	return trial > 0 && strings.HasPrefix(w.trials[trial-1].ID, id+"/try/")
+	return trial > 0 && (strings.HasPrefix(w.trials[trial-1].ID, id+"/try/") ||
+		strings.HasPrefix(w.trials[trial-1].ID, id+"/shadow/"))
 }
