@@ -114,6 +114,9 @@ func (r *transition) withdraw() time.Duration {
 		return r.Spec.Plan.pollEvery()
 	case r.Keeps: // they have stored the version, which has no lease
 		r.Unknown = silent + ", so their tuning is unknown"
+		if r.Spec.Limits != nil {
+			r.Unknown = silent + ", so their limits are unknown"
+		}
 	}
 	return r.end(r.Wanted, controlplane.Itself)
 }
@@ -160,8 +163,8 @@ func (r *transition) laggards() string {
 	}
 	switch {
 	case len(names) > 0:
-		return fmt.Sprintf("%d of %d live nodes still run the withdrawn tuning: %s", len(names), max(live, len(names)),
-			controlplane.Several(names))
+		return fmt.Sprintf("%d of %d live nodes still run the withdrawn %s: %s", len(names), max(live, len(names)),
+			r.noun(), controlplane.Several(names))
 	case len(unheard) > 0:
 		return fmt.Sprintf("%d of %d live nodes have sent no heartbeat since the tuning was withdrawn: %s", len(unheard),
 			live, controlplane.Several(unheard))

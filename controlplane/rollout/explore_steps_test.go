@@ -103,6 +103,20 @@ func (d *statements) RenewTrials(ctx context.Context, ids []string, leaseMs int6
 	return renewed, err
 }
 
+func (d *statements) KeepLimits(ctx context.Context, w LimitsWrite) (LimitsWritten, error) {
+	if d.run.limits != nil {
+		d.run.limits(d.land, w, true)
+	}
+	return d.land.KeepLimits(ctx, w)
+}
+
+func (d *statements) RevertLimits(ctx context.Context, w LimitsWrite) (LimitsWritten, error) {
+	if d.run.limits != nil {
+		d.run.limits(d.land, w, false)
+	}
+	return d.land.RevertLimits(ctx, w)
+}
+
 func (d *statements) EndTrials(ctx context.Context, writes []tunings.TrialWrite) ([]int64, error) {
 	numbers, err := d.land.EndTrials(ctx, writes)
 	if d.run.end != nil {

@@ -24,9 +24,10 @@ type mutant struct {
 	write     func(*land, []tunings.Write, tunings.Written) tunings.Written
 	renew     func(*land, []string, int64, tunings.TrialsRenewed) tunings.TrialsRenewed
 	end       func(*land)
-	clinging  bool // nodes run a trial until they read of its end
-	forgetful bool // every id counts as unused
-	traceless bool // MySQL has no traces of rollouts
+	limits    func(l *land, w LimitsWrite, keep bool) // before a write of limits
+	clinging  bool                                    // nodes run a trial until they read of its end
+	forgetful bool                                    // every id counts as unused
+	traceless bool                                    // MySQL has no traces of rollouts
 
 	recordless bool // MySQL has no rows of rollouts, so only their versions are a trace
 	stateless  bool // MySQL has rows of rollouts without states, as an older build wrote them
@@ -343,6 +344,41 @@ func TestTheExplorerFindsDefectsOfShares(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := explore(search{mutant: c.mutant, left: allowance{1, 0, 1}, statesMax: 60_000, nodes: 2, inShares: true})
+			if e.found == "" || !strings.Contains(e.found, c.want) {
+				t.Fatalf("%d states, %d moves deep, and found %q, want %q", len(e.visits), e.depth, e.found, c.want)
+			}
+			t.Logf("found after %d states: %s", len(e.visits), e.found)
+		})
+	}
+}
+
+// The same for a rollout of limits.
+//
+//weir:unraced
+func TestTheExplorerFindsDefectsOfLimits(t *testing.T) {
+	for name, c := range map[string]struct {
+		mutant
+		want string
+	}{
+		"an edit is overwritten when limits are stored": {mutant{limits: func(l *land, w LimitsWrite, keep bool) {
+			if keep && w.Change.Conflicts(&l.stored).Items() > 0 {
+				back := w.Change.Reverse()
+				l.stored = *back.Apply(&l.stored)
+			}
+		}}, "was edited directly, and is"},
+		"a rollback restores what others edited": {mutant{limits: func(l *land, w LimitsWrite, keep bool) {
+			if !keep && l.records[w.ID].kept {
+				l.stored = *w.Change.Apply(&l.stored)
+			}
+		}}, "was edited directly, and is"},
+		"a rollback forgets that limits are stored": {mutant{limits: func(l *land, w LimitsWrite, keep bool) {
+			if !keep {
+				l.record(w.ID, limitsRecord{})
+			}
+		}}, "and the limit of"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := explore(search{mutant: c.mutant, left: allowance{1, 1, 1}, statesMax: 60_000, ofLimits: true})
 			if e.found == "" || !strings.Contains(e.found, c.want) {
 				t.Fatalf("%d states, %d moves deep, and found %q, want %q", len(e.visits), e.depth, e.found, c.want)
 			}

@@ -38,4 +38,5 @@ func TestThePageHasEveryGuardrailWithItsDefault(t *testing.T) {
 	g := DefaultGuardrails()
 	rows(g, "")
 	rows(g.Comparison, "comparison.")
+	rows(DefaultLimitsGuardrails(), "")
 }

@@ -109,6 +109,14 @@ func (s Spec) subject() (string, error) {
 	return s.WholeTuning()
 }
 
+// noun names the subject's kind.
+func (r *Rollout) noun() string {
+	if r.Spec.Limits != nil {
+		return "limits"
+	}
+	return "tuning"
+}
+
 func overrideName(o settings.OverrideChange) string {
 	n := o.Name()
 	return n.Workspace + "/" + n.Namespace + "/" + n.Pattern

@@ -466,3 +466,22 @@ func TestAStartOnOtherLimits(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A rollout of a tuning keeps the version and the fields that earlier builds read.
+func TestADocumentOfATuningHasNoLimits(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	play(t, r, steps, func() bool { return r.Phase == Baking && r.Bake.WatchedMs > 20_000 })
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"limits", "shadow", "effect", "kept", "newly_denied_share", "protected"} {
+		if strings.Contains(string(b), `"`+field+`"`) {
+			t.Errorf("the document has %q", field)
+		}
+	}
+	if totals := r.Watch[0].Nodes[0].Totals; r.Version != documentVersion || strings.Contains(string(b), fmt.Sprintf("[%d,%d,0,0,0,0,0", totals[0], totals[1])) {
+		t.Errorf("version %d, %s", r.Version, b)
+	}
+}
