@@ -125,8 +125,18 @@ func TakeLook(fleet Fleet, scope Scope) Look {
 			look.Nodes = append(look.Nodes, FiguresOf(n))
 		}
 	}
+	each := max(1, topPerLook/max(1, len(look.Nodes)))
+	for _, n := range look.Nodes {
+		if n.Limits != nil {
+			n.Limits.Top = n.Limits.Top[:min(len(n.Limits.Top), each)]
+		}
+	}
 	return look
 }
+
+// topPerLook bounds the callers in the reports of limits trials of a look, because looks are journaled. Each node keeps
+// at least one, its most affected.
+const topPerLook = 1000
 
 // Within returns the part of the look in a scope.
 func (l Look) Within(scope Scope) Look {
