@@ -39,7 +39,6 @@
 //  7. A rollout that is over does not change, except that an operator can roll back a rollout that is done. An ID is
 //     used once. An approval is valid for one stage and its evidence. A stage begins when as many different people as
 //     the plan requires have approved it, and none of their approvals has expired.
-//
 //  8. A rollout of limits stores all of its items in one transaction, or none, and only if each is as before the change.
 //     A rollback restores the items that are still as the rollout stored them. So no rollout overwrites an edit.
 //
