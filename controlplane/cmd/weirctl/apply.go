@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
+	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -54,6 +55,9 @@ func (a applyAll) Run(c *call) error {
 		if p.Limits != "" {
 			format.Head(c.stdout, "%s", p.Limits)
 		}
+	}
+	if len(p.Changes) > 0 {
+		format.Head(c.stderr, "the whole fleet gets these changes at once; weirctl rollout start --limits stages them")
 	}
 	if err := c.confirmPlan(p); err != nil {
 		return err
@@ -108,7 +112,7 @@ func writePlan(w io.Writer, p plan.Plan, tuned []plan.TuningDifference) {
 	}
 	for _, t := range tuned {
 		format.Head(w, "! tuning of %s: %s; apply leaves tuning as it is, and this rolls it out:\n  %s",
-			format.Plain(t.Region), plan.Differences(t.Changes), format.Plain(t.Command))
+			format.Plain(t.Region), limitchange.Differences(t.Changes), format.Plain(t.Command))
 	}
 }
 

@@ -17,7 +17,7 @@ func TestChangesOfTheWholeFleetAreConfirmed(t *testing.T) {
 		{"override set acme api user_* --limit 0 --duration 1m", "ChangeOverride", "that matches user_* is denied"},
 		{"tuning set --set floor=0.3 --all --at-once", "StartRollout", "all nodes of all present and future regions get this tuning without stages"},
 		{"tuning set --set floor=0.3 --region eu --region us --at-once", "StartRollout", "all nodes of eu, us get this tuning"},
-		{"rollout rollback r1", "OperateRollout", "all nodes of rollout r1 return to the tuning from before it, without stages"},
+		{"rollout rollback r1", "OperateRollout", "all nodes of rollout r1 return to the tuning or limits from before it, without stages"},
 		{"token rotate ci --overlap 0s", "RotateToken", "calls with the current secret of token ci are refused from now on"},
 	} {
 		t.Run(tc.args, func(t *testing.T) {

@@ -62,6 +62,8 @@ func TestBashCompletes(t *testing.T) {
 		{"weirctl|namespace|set|acme|api|--no-s", "--no-shadow"},
 		{"weirctl|namespace|set|acme|api|--outage|", "closed local open"},
 		{"weirctl|rollout|status|--w", "--watch"},
+		{"weirctl|rollout|start|--limits|", ""}, // a file
+		{"weirctl|rollout|start|--newly", "--newly-denied-callers --newly-denied-share"},
 		{"weirctl|rollout|start|--tuning|", ""}, // a file
 		{"weirctl|completion|", "bash fish zsh"},
 		{"weirctl|_", ""}, // an argument for shells only

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
+	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/window"
@@ -122,7 +123,7 @@ func rollsBack(_ *call, _ context.Context, req connect.AnyRequest) (string, erro
 	if msg.GetAction() != controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK {
 		return "", nil
 	}
-	return fmt.Sprintf("all nodes of rollout %s return to the tuning from before it, without stages",
+	return fmt.Sprintf("all nodes of rollout %s return to the tuning or limits from before it, without stages",
 		msg.GetId()), nil
 }
 
@@ -149,7 +150,7 @@ func (c *call) lostOverride(ctx context.Context, req connect.AnyRequest) (string
 	if msg.IfUpdatedAtMs == nil {
 		msg.IfUpdatedAtMs = new(o.GetUpdatedAtMs())
 	}
-	return plan.OverrideSubject(plan.OverrideOf(o)) + ": " + plan.OverrideWords(o), nil
+	return limitchange.OverrideSubject(limitchange.OverrideOf(o)) + ": " + plan.OverrideWords(o), nil
 }
 
 func lostCounts(_ *call, _ context.Context, req connect.AnyRequest) (string, error) {

@@ -29,8 +29,9 @@ const (
 
 type rolloutStart struct {
 	tuningFlags
-	Plan        string        `xor:"plan" placeholder:"FILE" help:"JSON document of the plan: stages, baseline_ms, apply_timeout_ms, lease_ms, guardrails, approvers, approval_ttl_ms. It replaces --stage, --bake, --baseline, --lease, --approvers and --approval-ttl; --plan with one of them is an error."`
-	Stage       []string      `xor:"plan" sep:"none" placeholder:"WHERE" help:"A stage of the plan; repeat the flag in the order of the stages. WHERE is regions (eu,us), a share of all regions (50%), or all. Append :1node, :3nodes or :10% for that many nodes of each region, and :approval to wait for a person."`
+	limitsFlags
+	Plan        string        `xor:"plan" placeholder:"FILE" help:"JSON document of the plan: stages, baseline_ms, apply_timeout_ms, lease_ms, guardrails, approvers, approval_ttl_ms. It replaces --stage, --bake, --baseline, --lease, --approvers, --approval-ttl and the guardrails of --limits; --plan with one of them is an error."`
+	Stage       []string      `xor:"plan" sep:"none" placeholder:"WHERE" help:"A stage of the plan; repeat the flag in the order of the stages. WHERE is regions (eu,us), a share of all regions (50%; it is rounded up, so with one region 10% takes that region), or all. Append :1node, :3nodes or :10% for that many nodes of each region, :approval to wait for a person, and with --limits :shadow to decide as before and only count what the new limits would decide. The last stage takes all."`
 	Bake        time.Duration `default:"5m" help:"How long each --stage is watched."`
 	Baseline    time.Duration `default:"2m" help:"How long health is measured before each --stage."`
 	Lease       time.Duration `default:"5m" help:"How long nodes run a stage's tuning without a renewal; after that they return to the previous tuning."`
@@ -47,21 +48,23 @@ type rolloutStart struct {
 // ofPlan are the flags that describe a plan together with --stage. The value is the field in the document of --plan.
 var ofPlan = map[string]string{
 	"bake": "bake_ms of a stage", "baseline": "baseline_ms", "lease": "lease_ms", "approvers": "approvers",
-	"approval-ttl": "approval_ttl_ms",
+	"approval-ttl": "approval_ttl_ms", "newly-denied-share": "guardrails.newly_denied_share",
+	"newly-denied-callers": "guardrails.newly_denied_callers", "protect": "guardrails.protected",
 }
 
-// AfterApply rejects flags that --plan overrides.
+// AfterApply rejects flags that --plan overrides, and flags that do not go together with --limits or need it.
 func (r rolloutStart) AfterApply(line *kong.Context) error {
-	if r.Plan == "" {
-		return nil
-	}
 	for _, given := range line.Path {
 		if given.Flag == nil {
 			continue
 		}
-		if field, ok := ofPlan[given.Flag.Name]; ok {
-			return fmt.Errorf("--%s has no effect with --plan, which sets it: remove it, and write %s into the plan",
-				given.Flag.Name, field)
+		name := given.Flag.Name
+		if err := r.limitsFlags.check(name); err != nil {
+			return err
+		}
+		if field, ok := ofPlan[name]; ok && r.Plan != "" {
+			return fmt.Errorf("--%s has no effect with --plan, which sets it: remove it, and write %s into the plan", name,
+				field)
 		}
 	}
 	return nil
@@ -71,6 +74,9 @@ func (r rolloutStart) Run(c *call) error {
 	plan, err := r.plan()
 	if err != nil && !(c.dryRun && errors.Is(err, errNoStage)) {
 		return wrong(err)
+	}
+	if r.Limits != "" {
+		return r.beginLimits(c, plan)
 	}
 	return r.begin(c, plan)
 }
@@ -100,8 +106,13 @@ func (r rolloutStart) begin(c *call, plan *controlv1.RolloutPlan) error {
 			return err
 		}
 	}
-	answer, err := apiclient.Ask(c.ctx, c.Rollouts.StartRollout, &controlv1.StartRolloutRequest{Actor: r.Actor,
-		Reason: r.Reason, Id: r.ID, Tuning: document, Plan: plan, Force: r.Force})
+	return r.start(c, &controlv1.StartRolloutRequest{Tuning: document, Plan: plan})
+}
+
+// start starts a rollout of a tuning or of limits.
+func (r rolloutStart) start(c *call, msg *controlv1.StartRolloutRequest) error {
+	msg.Actor, msg.Reason, msg.Id, msg.Force = r.Actor, r.Reason, r.ID, r.Force
+	answer, err := apiclient.Ask(c.ctx, c.Rollouts.StartRollout, msg)
 	if err != nil {
 		return err
 	}
@@ -155,7 +166,7 @@ func (c *call) knowsRegions(plan *controlv1.RolloutPlan, inForce []*controlv1.Re
 	return nil
 }
 
-// errNoStage does not stop --dry-run, which only compares the tuning.
+// errNoStage does not stop --dry-run, which only compares the tuning or the limits.
 var errNoStage = errors.New("no stage is named: give --stage REGION for the first stage and --stage all for the " +
 	"last, or a --plan")
 
@@ -184,7 +195,7 @@ func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 		if err := protojson.Unmarshal(text, plan); err != nil {
 			return nil, fmt.Errorf("plan %s: %w", r.Plan, err)
 		}
-		return plan, nil
+		return plan, r.limitsFlags.checkPlan(plan)
 	}
 	if len(r.Stage) == 0 {
 		return nil, errNoStage
@@ -199,21 +210,23 @@ func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 		stage.BakeMs = new(r.Bake.Milliseconds())
 		plan.Stages = append(plan.Stages, stage)
 	}
-	return plan, nil
+	if err := r.guard(plan); err != nil {
+		return nil, err
+	}
+	return plan, r.limitsFlags.checkPlan(plan)
 }
 
-// parseStage reads "eu,us", "50%" or "all". After it can follow ":1node", ":3nodes" or ":10%" for a part of each
-// region's nodes, and then ":approval". Regions with a colon in their name need a plan in a file.
+// parseStage reads "eu,us", "50%" or "all". After it can follow, each at most once and in any order, ":1node", ":3nodes"
+// or ":10%" for a part of each region's nodes, ":shadow", and ":approval". Regions with a colon in their name need a
+// plan in a file.
 func parseStage(text string) (*controlv1.RolloutStage, error) {
 	where, behind, colon := strings.Cut(text, ":")
 	stage := &controlv1.RolloutStage{}
-	if colon {
-		share, approval, both := strings.Cut(behind, ":")
-		alone := share == "approval" && !both
-		stage.Approval = alone || approval == "approval"
-		if both && !stage.Approval || !alone && !parseNodes(stage, share) {
-			return nil, fmt.Errorf("--stage %q: %q after the colon is invalid (want nodes as in 1node, 3nodes or 10%%, then "+
-				"approval, or one of both)", text, behind)
+	for left := behind; colon; {
+		var option string
+		if option, left, colon = strings.Cut(left, ":"); !parseOption(stage, option) {
+			return nil, fmt.Errorf("--stage %q: %q after the colon is invalid (want nodes as in 1node, 3nodes or 10%%, shadow "+
+				"and approval, each at most once)", text, behind)
 		}
 	}
 	share, isShare := strings.CutSuffix(where, "%")
@@ -234,6 +247,22 @@ func parseStage(text string) (*controlv1.RolloutStage, error) {
 		}
 	}
 	return stage, nil
+}
+
+// parseOption reads an option of a stage, and reports whether it is valid and the first of its kind.
+func parseOption(stage *controlv1.RolloutStage, text string) bool {
+	var seen *bool
+	switch text {
+	case "approval":
+		seen = &stage.Approval
+	case "shadow":
+		seen = &stage.Shadow
+	default:
+		return stage.Nodes == 0 && stage.NodesPercent == 0 && parseNodes(stage, text)
+	}
+	first := !*seen
+	*seen = true
+	return first
 }
 
 // parseNodes reads the number or share of each region's nodes. The API checks the bounds.

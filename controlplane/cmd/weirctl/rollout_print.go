@@ -94,16 +94,22 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	if parts := parts(r); parts != "" {
 		t.Long(100, "on trial", parts)
 	}
-	t.Long(100, "tuning", fields.Replace(r.GetTuning()))
-	t.Flush()
-
-	_, _ = fmt.Fprintln(w)
-	t = format.NewTable(w)
-	t.Row("STAGE", "REGIONS", "BAKE", "APPROVAL", "STATE")
-	for i, s := range r.GetStages() {
-		t.Row(fmt.Sprint(i+1), regions(s), format.Span(s.GetBakeMs()), format.Yes(s.GetApproval()), s.GetState())
+	limits := r.GetLimits()
+	if limits == nil {
+		t.Long(100, "tuning", fields.Replace(r.GetTuning()))
+	} else {
+		items := len(limits.GetNamespaces()) + len(limits.GetOverrides())
+		t.Row("limits", format.Plural(int64(items), "item")+" of the settings")
 	}
 	t.Flush()
+	if limits != nil {
+		writeLimits(w, limits)
+	}
+	_, _ = fmt.Fprintln(w)
+	writeStages(w, r)
+	if limits != nil {
+		writeEvidence(w, r.GetEvidence())
+	}
 	writeRails(w, r)
 	writeQueries(w, r)
 	switch {
@@ -154,6 +160,9 @@ var railNames = map[string]string{
 	"convergence_ms": "convergence delay, ms", "latency_us": "decision latency, µs",
 	"nodes_lost_share": "share of nodes lost", "restarts_per_hour": "restarts of a node an hour",
 	"dropped_cost":             "cost dropped",
+	"newly_denied_share":       "share newly denied",
+	"newly_denied_callers":     "callers newly denied",
+	"protected":                "protected newly denied",
 	"rows_against_control":     "MySQL rows a decision, times the others'",
 	"denied_against_control":   "share denied, above the others'",
 	"allowed_against_control":  "share allowed, above the others'",

@@ -155,10 +155,18 @@ restarts of a node an hour  -       -     1       -       -
 	}
 }
 
-// A share of each region's nodes stands behind the regions, and approval at the end.
+// Behind the regions stand a share of each region's nodes, shadow and approval, in any order.
 func TestStagesOfNodes(t *testing.T) {
 	share := func(percent, nodes int) rollout.StageNodes {
 		return rollout.StageNodes{NodesPercent: percent, Nodes: nodes}
+	}
+	for text, order := range map[string][2]bool{ // shadow, approval
+		"eu:shadow": {true, false}, "eu:shadow:approval": {true, true}, "eu:approval:shadow": {true, true}, "eu:approval:1node": {false, true},
+		"50%:shadow:10%:approval": {true, true}, "all:1node:shadow": {true, false},
+	} {
+		if got, err := parseStage(text); err != nil || got.GetShadow() != order[0] || got.GetApproval() != order[1] || strings.Contains(text, "node") != (got.GetNodes() == 1) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
 	}
 	for text, want := range map[string]rollout.Stage{
 		"eu:1node":           {Regions: []string{"eu"}, StageNodes: share(0, 1)},
@@ -179,7 +187,7 @@ func TestStagesOfNodes(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"eu:0nodes", "eu:-1node", "eu:node", "eu:%", "eu:1", "eu:1nodesnodes", "eu:1%%", "eu:1.5%", "eu:1node:",
-		"eu:1node:10%", "eu:approval:1node", "eu:approval:approval", "eu:1node:approval:x", "eu:4294967297nodes", "eu:"} {
+		"eu:1node:10%", "eu:1node:shadow:2nodes", "eu:approval:approval", "eu:shadow:1node:shadow", "eu:shadows", "eu:1node:approval:x", "eu:4294967297nodes", "eu:"} {
 		if got, err := parseStage(text); err == nil || !strings.Contains(err.Error(), "after the colon is invalid") {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
@@ -407,14 +415,14 @@ func TestRolloutStartRefusals(t *testing.T) {
 	for says, args := range map[string][]string{
 		"no stage is named": {"--tuning", "rfc"},
 		"no such file":      {"--tuning", "/does/not/exist", "--stage", "all"},
-		`--stage "half%": the share is "half" (1 to 100, a whole percentage)`:                                                               {"--tuning", "rfc", "--stage", "half%"},
-		`--stage "0%": the share is "0" (1 to 100, a whole percentage)`:                                                                     {"--tuning", "rfc", "--stage", "0%"},
-		`--stage "101%": the share is "101" (1 to 100, a whole percentage)`:                                                                 {"--tuning", "rfc", "--stage", "101%"},
-		`--stage "eu:approvl": "approvl" after the colon is invalid (want nodes as in 1node, 3nodes or 10%, then approval, or one of both)`: {"--tuning", "rfc", "--stage", "eu:approvl"},
-		`--stage "50%:": "" after the colon is invalid (want nodes as in 1node`:                                                             {"--tuning", "rfc", "--stage", "50%:"},
-		`--stage "all:approval:x": "approval:x" after the colon is invalid (want nodes as in 1node`:                                         {"--tuning", "rfc", "--stage", "all:approval:x"},
-		`--stage ":approval": a region has no name (want regions as in eu,us, a share as in 50%, or`:                                        {"--tuning", "rfc", "--stage", ":approval"},
-		`--stage "eu,,us": a region has no name (want regions as in eu,us, a share as in 50%, or all`:                                       {"--tuning", "rfc", "--stage", "eu,,us"},
+		`--stage "half%": the share is "half" (1 to 100, a whole percentage)`:                                                                        {"--tuning", "rfc", "--stage", "half%"},
+		`--stage "0%": the share is "0" (1 to 100, a whole percentage)`:                                                                              {"--tuning", "rfc", "--stage", "0%"},
+		`--stage "101%": the share is "101" (1 to 100, a whole percentage)`:                                                                          {"--tuning", "rfc", "--stage", "101%"},
+		`--stage "eu:approvl": "approvl" after the colon is invalid (want nodes as in 1node, 3nodes or 10%, shadow and approval, each at most once)`: {"--tuning", "rfc", "--stage", "eu:approvl"},
+		`--stage "50%:": "" after the colon is invalid (want nodes as in 1node`:                                                                      {"--tuning", "rfc", "--stage", "50%:"},
+		`--stage "all:approval:x": "approval:x" after the colon is invalid (want nodes as in 1node`:                                                  {"--tuning", "rfc", "--stage", "all:approval:x"},
+		`--stage ":approval": a region has no name (want regions as in eu,us, a share as in 50%, or`:                                                 {"--tuning", "rfc", "--stage", ":approval"},
+		`--stage "eu,,us": a region has no name (want regions as in eu,us, a share as in 50%, or all`:                                                {"--tuning", "rfc", "--stage", "eu,,us"},
 		"unknown field":                  {"--tuning", "rfc", "--plan", path(t, `{"stage":[]}`)},
 		"floor is 2 (0 to 1)":            {"--tuning", path(t, `{"floor":2}`), "--stage", "all"},
 		"lacks step, feed_interval":      {"--tuning", path(t, `{"floor":0.3}`), "--stage", "all"},

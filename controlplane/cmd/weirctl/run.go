@@ -66,15 +66,15 @@ type cli struct {
 	} `cmd:"" help:"The deletion of expired rows."`
 	Rollout struct {
 		Preview  rolloutPreview  `cmd:"" help:"Predict, by simulation, what a tuning would do to this fleet."`
-		Start    rolloutStart    `cmd:"" help:"Roll a tuning out, stage by stage."`
+		Start    rolloutStart    `cmd:"" help:"Roll out a tuning, or with --limits a change of limits, stage by stage."`
 		Status   rolloutStatus   `cmd:"" help:"Show a rollout. With --watch follow it until it is over: exit code 0 if it is done, 1 if it was rolled back or aborted, or if there is none."`
 		Approve  rolloutApprove  `cmd:"" help:"Approve the stage that waits for it."`
-		Pause    rolloutPause    `cmd:"" help:"Pause a rollout. The applied tuning stays in force."`
+		Pause    rolloutPause    `cmd:"" help:"Pause a rollout. The applied tuning or limits stay in force."`
 		Resume   rolloutResume   `cmd:"" help:"Resume a rollout. The paused phase begins again."`
-		Abort    rolloutAbort    `cmd:"" help:"Stop a rollout, and roll back the applied tuning."`
+		Abort    rolloutAbort    `cmd:"" help:"Stop a rollout, and roll back the applied tuning or limits."`
 		Rollback rolloutRollback `cmd:"" help:"Roll back the newest rollout that is done."`
 		History  rolloutHistory  `cmd:"" help:"List the newest rollouts, or the events of a rollout."`
-	} `cmd:"" help:"Staged rollouts of tuning."`
+	} `cmd:"" help:"Staged rollouts of tuning and of limits."`
 	Tuning struct {
 		Get     tuningGet     `cmd:"" help:"Show the tuning in force, of the fleet and of each region that has its own."`
 		Diff    tuningDiff    `cmd:"" help:"Show what a document, a field or a version would change in the tuning in force; without one, how regions differ from the fleet."`
@@ -98,7 +98,7 @@ type cli struct {
 		List namespaceList `cmd:"" help:"List a workspace's namespaces that have settings."`
 	} `cmd:"" help:"How namespaces decide."`
 	Export exportAll `cmd:"" help:"Print all namespaces, overrides and tunings as one document: YAML, or JSON with -o json."`
-	Apply  applyAll  `cmd:"" help:"Change namespaces and overrides to the values in a document, after showing the differences. Tuning is only compared."`
+	Apply  applyAll  `cmd:"" help:"Change namespaces and overrides to the values in a document, after showing the differences. The whole fleet gets them at once; rollout start --limits stages them. Tuning is only compared."`
 	Usage  usageShow `cmd:"" help:"Show the accepted and denied cost of namespaces by the hour or day, for up to 90 days."`
 	Keys   struct {
 		List   keysList   `cmd:"" help:"List a namespace's keys with their counts, limits, and when they pass again, by identifier."`
@@ -210,8 +210,13 @@ func helpFor(err error) string {
 	return command + " --help"
 }
 
+// fail prints an error with the next step. Further lines of its message, such as those of a difference, are indented.
 func (t terminal) fail(err error, code int, hint string) int {
-	_, _ = fmt.Fprintf(t.stderr, "weirctl: %s\n", format.Plain(apiclient.Words(err)))
+	begin := "weirctl: "
+	for line := range strings.SplitSeq(strings.TrimRight(apiclient.Words(err), "\n"), "\n") {
+		_, _ = fmt.Fprintf(t.stderr, "%s%s\n", begin, format.Plain(line))
+		begin = "  "
+	}
 	if hint != "" {
 		_, _ = fmt.Fprintln(t.stderr, hint)
 	}
@@ -273,6 +278,9 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 		}
 		return exitFailure, "weir-control on loopback accepts only its allowed host names; add the name of a " +
 			"proxy to its --api-allowed-hosts."
+	case connect.CodeAborted: // the message has the difference
+		return exitFailure, "Nothing has changed. Somebody else has changed these settings: run the command again to see what " +
+			"it would change now."
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:
 		if area == "retire" && rpc.Code() == connect.CodeNotFound {
 			return exitFailure, "Start one, if the table is still there: see weirctl retire start --help."

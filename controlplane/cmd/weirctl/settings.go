@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
+	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -129,7 +130,7 @@ func (o overrideList) Run(c *call) error {
 			if o.GetCandidate() > 0 {
 				candidate = format.Digits(o.GetCandidate())
 			}
-			t.Row(o.GetPattern(), plan.OverrideLimit(o), plan.OverrideWindow(o), candidate, format.Yes(o.GetShadow()),
+			t.Row(o.GetPattern(), plan.Words.Limit(o.GetLimit()), plan.Words.Window(o.GetDurationMs()), candidate, format.Yes(o.GetShadow()),
 				format.Moment(o.GetUpdatedAtMs()))
 			last = o.GetPattern()
 		}
@@ -202,7 +203,7 @@ func writeNamespaces(w io.Writer, namespaces []*controlv1.Namespace) {
 	t := format.NewTable(w)
 	t.Row("NAMESPACE", "MODE", "OUTAGE", "NODE SHARE", "WINDOW", "SHADOW", "ESTIMATE")
 	for _, n := range namespaces {
-		t.Row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetNodeShare(), plan.WindowOf(n),
+		t.Row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetNodeShare(), limitchange.WindowOf(n),
 			format.Yes(n.GetShadow()), format.OrNone(n.GetEstimate()))
 	}
 	t.Flush()

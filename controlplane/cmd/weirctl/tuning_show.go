@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
+	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -142,9 +143,9 @@ func differencesOf(inForce []*controlv1.RegionTuning, document string) (found []
 		if err != nil {
 			return nil, err
 		}
-		one := plan.TuningDifference{Region: regionName(t), Changes: []plan.Pair{}}
+		one := plan.TuningDifference{Region: regionName(t), Changes: []limitchange.Pair{}}
 		for _, change := range changes {
-			one.Changes = append(one.Changes, plan.Pair(change))
+			one.Changes = append(one.Changes, limitchange.Pair(change))
 		}
 		found = append(found, one)
 	}

@@ -4,13 +4,11 @@ package plan
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
+	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/window"
@@ -50,7 +48,7 @@ func Of(d *settings.Document, s Stored, prune bool) (p Plan) {
 	var deletions []*Change
 	there := make(map[settings.Namespace]*controlv1.Namespace)
 	for _, n := range s.Namespaces {
-		there[namespaceName(NamespaceOf(n))] = n
+		there[namespaceName(limitchange.NamespaceOf(n))] = n
 	}
 	for _, n := range slices.SortedFunc(slices.Values(d.Namespaces), settings.CompareNamespaces) {
 		was := there[namespaceName(n)]
@@ -58,7 +56,7 @@ func Of(d *settings.Document, s Stored, prune bool) (p Plan) {
 		p.add(changeOfNamespace(n, was))
 	}
 	for _, n := range s.Namespaces {
-		set := NamespaceOf(n)
+		set := limitchange.NamespaceOf(n)
 		if there[namespaceName(set)] != nil && !set.IsDefault() {
 			back := changeOfNamespace(settings.DefaultNamespace(set.Workspace, set.Namespace), n)
 			back.Loses = true
@@ -89,7 +87,7 @@ func (p *Plan) addOverrides(d *settings.Document, s Stored, prune bool) (deletio
 	}
 	there, all := make(map[settings.Override]*controlv1.Override, len(s.Overrides)), make(rooms)
 	for _, o := range s.Overrides {
-		name := overrideName(OverrideOf(o))
+		name := overrideName(limitchange.OverrideOf(o))
 		there[name] = o
 		var deletion *Change
 		if !kept[name] {
@@ -125,19 +123,14 @@ func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *Change {
 	before, seenMs := settings.DefaultNamespace(n.Workspace, n.Namespace), was.GetUpdatedAtMs()
 	action := "add"
 	if was != nil {
-		before, action = NamespaceOf(was), "change"
+		before, action = limitchange.NamespaceOf(was), "change"
 	}
 	if before == n {
 		return nil
 	}
 	return &Change{
-		Action: action, Subject: fmt.Sprintf("namespace %s/%s", n.Workspace, n.Namespace),
-		Text: Differences([]Pair{
-			{"mode", before.Mode, n.Mode}, {"outage", before.Outage, n.Outage},
-			{"node_share", before.NodeShare, n.NodeShare}, {"window", before.Window, n.Window},
-			{"shadow", strconv.FormatBool(before.Shadow), strconv.FormatBool(n.Shadow)},
-			{"estimate", format.OrNone(before.Estimate), format.OrNone(n.Estimate)},
-		}),
+		Action: action, Subject: limitchange.NamespaceSubject(n),
+		Text: limitchange.NamespaceDifferences(before, n),
 		Do: func(ctx context.Context, f Fleet, actor, reason string) error {
 			answer, err := apiclient.Ask(ctx, f.Settings.SetNamespace, &controlv1.SetNamespaceRequest{
 				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
@@ -156,18 +149,13 @@ func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *Change {
 // changeOfOverride returns nil if nothing changes. was is nil if there is no override.
 func changeOfOverride(o settings.Override, was *controlv1.Override) *Change {
 	seenMs := was.GetUpdatedAtMs()
-	next := &controlv1.Override{Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow}
-	made := &Change{Action: "add", Subject: OverrideSubject(o), Text: OverrideWords(next)}
+	made := &Change{Action: "add", Subject: limitchange.OverrideSubject(o), Text: Words.Override(o)}
 	if was != nil {
-		if OverrideOf(was) == o {
+		if limitchange.OverrideOf(was) == o {
 			return nil
 		}
 		made.Action = "change"
-		made.Text = Differences([]Pair{
-			{"limit", OverrideLimit(was), OverrideLimit(next)}, {"window", OverrideWindow(was), OverrideWindow(next)},
-			{"candidate", format.Digits(was.GetCandidate()), format.Digits(o.Candidate)},
-			{"shadow", strconv.FormatBool(was.GetShadow()), strconv.FormatBool(o.Shadow)},
-		})
+		made.Text = Words.OverrideDifferences(limitchange.OverrideOf(was), o)
 	}
 	made.Limit = &controlv1.LimitChange{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
 		Limit: o.Limit, DurationMs: o.DurationMs, Shadow: o.Shadow}
@@ -186,7 +174,7 @@ func changeOfOverride(o settings.Override, was *controlv1.Override) *Change {
 func deletionOf(o *controlv1.Override) *Change {
 	seenMs := o.GetUpdatedAtMs()
 	return &Change{
-		Action: "delete", Subject: OverrideSubject(OverrideOf(o)), Text: OverrideWords(o), Loses: true,
+		Action: "delete", Subject: limitchange.OverrideSubject(limitchange.OverrideOf(o)), Text: OverrideWords(o), Loses: true,
 		Limit: &controlv1.LimitChange{Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
 			Deleted: true},
 		Do: func(ctx context.Context, f Fleet, actor, reason string) error {
@@ -199,56 +187,8 @@ func deletionOf(o *controlv1.Override) *Change {
 	}
 }
 
-// OverrideSubject returns the subject of an override's changes in the audit log.
-func OverrideSubject(o settings.Override) string {
-	return fmt.Sprintf("override %s/%s/%s", o.Workspace, o.Namespace, o.Pattern)
-}
-
-// Pair is a field before and after a change.
-type Pair struct {
-	Field string `json:"field"`
-	From  string `json:"from"`
-	To    string `json:"to"`
-}
-
-// Differences lists the fields that change.
-func Differences(fields []Pair) string {
-	var words []string
-	for _, f := range fields {
-		if f.From != f.To {
-			words = append(words, f.Field+" "+f.From+" -> "+f.To)
-		}
-	}
-	return strings.Join(words, ", ")
-}
+// Words describes settings with the figures of weirctl.
+var Words = limitchange.Words{Count: format.Digits, Span: format.Span}
 
 // OverrideWords describes a whole override, because a change can keep some of its fields.
-func OverrideWords(o *controlv1.Override) string {
-	text := "limit " + OverrideLimit(o) + ", window " + OverrideWindow(o)
-	if o.GetCandidate() > 0 {
-		text += ", candidate " + format.Digits(o.GetCandidate())
-	}
-	if o.GetShadow() {
-		text += ", shadow"
-	}
-	return text
-}
-
-// OverrideLimit describes an override's limit.
-func OverrideLimit(o *controlv1.Override) string {
-	switch o.GetLimit() {
-	case 0:
-		return "0 (blocks)"
-	case window.LimitMax:
-		return "unlimited"
-	}
-	return format.Digits(o.GetLimit())
-}
-
-// OverrideWindow describes an override's window.
-func OverrideWindow(o *controlv1.Override) string {
-	if ms := o.GetDurationMs(); ms > 0 {
-		return format.Span(ms)
-	}
-	return "of the request"
-}
+func OverrideWords(o *controlv1.Override) string { return Words.Override(limitchange.OverrideOf(o)) }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
+	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/tuning"
@@ -68,7 +68,7 @@ func (f Fleet) allNamespaces(ctx context.Context) (all []*controlv1.Namespace, e
 			return nil, err
 		}
 		for _, n := range page.GetNamespaces() {
-			later := settings.CompareNamespaces(NamespaceOf(last), NamespaceOf(n)) < 0
+			later := settings.CompareNamespaces(limitchange.NamespaceOf(last), limitchange.NamespaceOf(n)) < 0
 			if !later || len(all) >= settings.NamespacesMax {
 				return nil, &NotListedError{"namespaces", settings.NamespacesMax}
 			}
@@ -88,7 +88,7 @@ func (f Fleet) allOverrides(ctx context.Context) (all []*controlv1.Override, err
 			return nil, err
 		}
 		for _, o := range page.GetOverrides() {
-			later := settings.CompareOverrides(OverrideOf(last), OverrideOf(o)) < 0
+			later := settings.CompareOverrides(limitchange.OverrideOf(last), limitchange.OverrideOf(o)) < 0
 			if !later || len(all) >= settings.OverridesMax {
 				return nil, &NotListedError{"overrides", settings.OverridesMax}
 			}
@@ -131,45 +131,22 @@ func (s Stored) Document() (*settings.Document, error) {
 		d.RegionTuning[t.GetRegion()] = read
 	}
 	for _, n := range s.Namespaces {
-		if set := NamespaceOf(n); !set.IsDefault() {
+		if set := limitchange.NamespaceOf(n); !set.IsDefault() {
 			d.Namespaces = append(d.Namespaces, set)
 		}
 	}
 	for _, o := range s.Overrides {
-		d.Overrides = append(d.Overrides, OverrideOf(o))
+		d.Overrides = append(d.Overrides, limitchange.OverrideOf(o))
 	}
 	return d, nil
-}
-
-// NamespaceOf converts a namespace to its form in a document.
-func NamespaceOf(n *controlv1.Namespace) settings.Namespace {
-	return settings.Namespace{
-		Workspace: n.GetWorkspace(), Namespace: n.GetNamespace(), Shadow: n.GetShadow(),
-		Mode: n.GetMode(), Outage: n.GetOutage(), NodeShare: n.GetNodeShare(), Window: WindowOf(n),
-		Estimate: n.GetEstimate(),
-	}
-}
-
-// WindowOf returns how a namespace counts a duration. A weir-control of an earlier build counts only in cells and
-// returns no window.
-func WindowOf(n *controlv1.Namespace) string {
-	return cmp.Or(n.GetWindow(), settings.DefaultNamespace("", "").Window)
 }
 
 // CheckWindow returns an error if the namespace that weir-control stored does not have the requested window, because a
 // weir-control of an earlier build ignores the field.
 func CheckWindow(stored *controlv1.Namespace, want *string) error {
-	if want == nil || WindowOf(stored) == *want {
+	if want == nil || limitchange.WindowOf(stored) == *want {
 		return nil
 	}
 	return fmt.Errorf("weir-control has an earlier build, which ignores window %q: all other fields are set; "+
 		"upgrade weir-control, then set it again", *want)
-}
-
-// OverrideOf converts an override to its form in a document.
-func OverrideOf(o *controlv1.Override) settings.Override {
-	return settings.Override{
-		Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
-		Limit: o.GetLimit(), DurationMs: o.GetDurationMs(), Candidate: o.GetCandidate(), Shadow: o.GetShadow(),
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/tuning"
@@ -11,9 +12,9 @@ import (
 
 // TuningDifference is a difference between the tuning in a document and the tuning that a region runs.
 type TuningDifference struct {
-	Region  string `json:"region"` // "fleet" for all regions without their own tuning
-	Changes []Pair `json:"changes"`
-	Command string `json:"command"` // command that rolls the tuning out
+	Region  string             `json:"region"` // "fleet" for all regions without their own tuning
+	Changes []limitchange.Pair `json:"changes"`
+	Command string             `json:"command"` // command that rolls the tuning out
 }
 
 // TuningDifferences compares the tunings in a document with the tunings in force. A document with the fleet's tuning is
@@ -53,7 +54,7 @@ func TuningDifferences(d *settings.Document, inForce []*controlv1.RegionTuning) 
 func DifferenceOf(region, from string, changes []tuning.Change) TuningDifference {
 	t := TuningDifference{Region: OrFleet(region), Command: "weirctl rollout start --from " + OrFleet(from)}
 	for _, c := range changes {
-		t.Changes = append(t.Changes, Pair(c))
+		t.Changes = append(t.Changes, limitchange.Pair(c))
 		t.Command += " --set " + c.Field + "=" + c.To
 	}
 	stage := region
