@@ -107,6 +107,8 @@ func (c *Console) routes() {
 	look("/console/rollouts/new", c.ofFleet(rollouts.newRolloutPage))
 	change("/console/rollouts/new", c.ofFleet(rollouts.startRollout))
 	change("/console/rollouts/preview", c.ofFleet(rollouts.previewRollout))
+	look("/console/rollouts/limits", c.ofFleet(rollouts.newLimitsPage))
+	change("/console/rollouts/limits", c.ofFleet(rollouts.changeLimits))
 	look("/console/rollouts/at/{id}", c.ofFleet(rollouts.rolloutPage))
 	change("/console/rollouts/at/{id}", c.ofFleet(rollouts.operateRollout))
 

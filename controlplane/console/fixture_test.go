@@ -34,6 +34,7 @@ import (
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
@@ -84,6 +85,8 @@ type world struct {
 
 	overridePages int // of all namespaces, that were read
 
+	rolloutCalls http.Handler // serves calls about rollouts in place of the API, if it is not nil
+
 	estimate   limits.Estimate
 	estimated  []limits.Change
 	noEstimate error
@@ -96,7 +99,7 @@ func start(t testing.TB, open bool) *world {
 	w := &world{inForce: []tunings.RegionTuning{{Document: controltest.Document()}}, t: t, log: &strings.Builder{}, stop: stop}
 	var ran sync.WaitGroup
 	service := api.NewHandler(api.Config{
-		Cleanup: schedule{world: w}, Rollouts: rollouts{world: w}, Settings: settings{world: w}, Tokens: ring{world: w}, RequireTokens: !open,
+		Cleanup: schedule{world: w}, Rollouts: rollouts{world: w}, Settings: settingCalls{world: w}, Tokens: ring{world: w}, RequireTokens: !open,
 		Retirements: retirements{world: w}, Previews: previewCalls{w}, Audit: auditLog{w},
 		Health: func(context.Context) watch.HealthDocument {
 			return watch.HealthDocument{Overall: cmp.Or(w.overall, watch.SeverityWarning), AtMs: 1_700_000_000_000, Findings: w.found}
@@ -154,6 +157,10 @@ func (w *world) locked(service http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		if w.rolloutCalls != nil && strings.HasPrefix(r.URL.Path, "/"+controlv1connect.RolloutServiceName+"/") {
+			w.rolloutCalls.ServeHTTP(rw, r)
+			return
+		}
 		service.ServeHTTP(rw, r)
 	})
 }
@@ -230,12 +237,12 @@ func (s rollouts) List(context.Context) (list []rollout.Summary, err error) {
 	return list, s.down
 }
 
-type settings struct {
+type settingCalls struct {
 	api.Settings
 	*world
 }
 
-func (s settings) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change limits.OverrideChange, by controlplane.By) (limits.Override, error) {
+func (s settingCalls) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change limits.OverrideChange, by controlplane.By) (limits.Override, error) {
 	at := slices.IndexFunc(s.world.settings, func(o limits.Override) bool { return o.Pattern == pattern })
 	o := limits.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
 	if at >= 0 {
@@ -258,7 +265,7 @@ func (s settings) ChangeOverride(_ context.Context, workspace, namespace, patter
 	return o, s.down
 }
 
-func (s settings) Override(_ context.Context, _, _, pattern string) (limits.Override, error) {
+func (s settingCalls) Override(_ context.Context, _, _, pattern string) (limits.Override, error) {
 	for _, o := range s.world.settings {
 		if o.Pattern == pattern {
 			return o, s.down
@@ -267,7 +274,7 @@ func (s settings) Override(_ context.Context, _, _, pattern string) (limits.Over
 	return limits.Override{}, fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
 }
 
-func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, ifUpdatedMs *int64, by controlplane.By) error {
+func (s settingCalls) DeleteOverride(_ context.Context, _, _, pattern string, ifUpdatedMs *int64, by controlplane.By) error {
 	for i, o := range s.world.settings {
 		if o.Pattern == pattern {
 			if ifUpdatedMs != nil && *ifUpdatedMs != o.UpdatedAt.UnixMilli() {
@@ -280,7 +287,7 @@ func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, ifUpda
 	return fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
 }
 
-func (s settings) Overrides(_ context.Context, _, _, after string) (page []limits.Override, more bool, err error) {
+func (s settingCalls) Overrides(_ context.Context, _, _, after string) (page []limits.Override, more bool, err error) {
 	for _, o := range s.world.settings {
 		if o.Pattern > after {
 			page = append(page, o)
@@ -289,21 +296,21 @@ func (s settings) Overrides(_ context.Context, _, _, after string) (page []limit
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) SetNamespace(_ context.Context, workspace, namespace string, change limits.NamespaceChange, by controlplane.By) (limits.Namespace, error) {
+func (s settingCalls) SetNamespace(_ context.Context, workspace, namespace string, change limits.NamespaceChange, by controlplane.By) (limits.Namespace, error) {
 	s.by, s.change = by, change
 	n := limits.DefaultNamespace(workspace, namespace)
 	n.Mode, n.Outage, n.NodeShare, n.Window = *change.Mode, *change.Outage, *change.NodeShare, *change.Window
 	return n, cmp.Or(s.down, n.Validate())
 }
 
-func (s settings) Namespace(_ context.Context, workspace, namespace string) (limits.Namespace, error) {
+func (s settingCalls) Namespace(_ context.Context, workspace, namespace string) (limits.Namespace, error) {
 	if s.down == nil && namespace != "api" && !slices.Contains(s.namespaces, namespace) {
 		return limits.Namespace{}, fmt.Errorf("%w: namespace %s has no settings", controlplane.ErrNotFound, namespace)
 	}
 	return limits.DefaultNamespace(workspace, namespace), s.down
 }
 
-func (s settings) Namespaces(_ context.Context, workspace, after string) (page []limits.Namespace, more bool, err error) {
+func (s settingCalls) Namespaces(_ context.Context, workspace, after string) (page []limits.Namespace, more bool, err error) {
 	for _, name := range append([]string{"api"}, s.namespaces...) {
 		if name > after {
 			page = append(page, limits.DefaultNamespace(workspace, name))
@@ -312,7 +319,7 @@ func (s settings) Namespaces(_ context.Context, workspace, after string) (page [
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after limits.OverrideName) (page []limits.Override, more bool, err error) {
+func (s settingCalls) AllOverrides(_ context.Context, _ *workspaces.Set, after limits.OverrideName) (page []limits.Override, more bool, err error) {
 	s.overridePages++
 	for _, o := range s.world.settings {
 		if cmp.Or(cmp.Compare(o.Workspace, after.Workspace), cmp.Compare(o.Namespace, after.Namespace), cmp.Compare(o.Pattern, after.Pattern)) > 0 {
@@ -322,20 +329,20 @@ func (s settings) AllOverrides(_ context.Context, _ *workspaces.Set, after limit
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) AllNamespaces(context.Context, *workspaces.Set, string, string) (page []limits.Namespace, more bool, err error) {
+func (s settingCalls) AllNamespaces(context.Context, *workspaces.Set, string, string) (page []limits.Namespace, more bool, err error) {
 	for _, name := range s.namespaces {
 		page = append(page, limits.DefaultNamespace("acme", name))
 	}
 	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
-func (s settings) ResetKey(_ context.Context, workspace, namespace, identifier string, _ time.Duration, by controlplane.By) (limits.Reset, error) {
+func (s settingCalls) ResetKey(_ context.Context, workspace, namespace, identifier string, _ time.Duration, by controlplane.By) (limits.Reset, error) {
 	reset := limits.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000)}
 	s.resets, s.by = append(s.resets, reset), by
 	return reset, s.down
 }
 
-func (s settings) Resets(context.Context, string, string) ([]limits.Reset, error) {
+func (s settingCalls) Resets(context.Context, string, string) ([]limits.Reset, error) {
 	return s.resets, s.down
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"crypto/tls"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -130,7 +131,7 @@ func (c *Console) ours(next http.HandlerFunc) http.HandlerFunc {
 // meant rejects a POST without the token that forms of this console carry.
 func (c *Console) meant(next page) page {
 	return func(w http.ResponseWriter, r *http.Request, v *viewer) {
-		if err := r.ParseForm(); err != nil {
+		if err := readForm(r); err != nil {
 			http.Error(w, "The form could not be read: "+err.Error(), http.StatusBadRequest)
 			return
 		}
@@ -140,6 +141,15 @@ func (c *Console) meant(next page) page {
 		}
 		next(w, r, v)
 	}
+}
+
+// readForm reads a form into memory, which ServeHTTP bounds. Only a form with an upload is not URL-encoded.
+func readForm(r *http.Request) error {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err == nil && kind == "multipart/form-data" {
+		return r.ParseMultipartForm(formBytesMax)
+	}
+	return r.ParseForm()
 }
 
 func loopbackHost(host string) bool {

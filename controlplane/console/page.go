@@ -55,7 +55,7 @@ type view struct {
 // sections map a page to its section of the navigation.
 var sections = map[string]string{
 	"fleet": "fleet", "region": "fleet",
-	"rollouts": "rollouts", "rollout": "rollouts", "rollout-new": "rollouts",
+	"rollouts": "rollouts", "rollout": "rollouts", "rollout-new": "rollouts", "rollout-limits": "rollouts",
 	"jobs":   "jobs",
 	"limits": "limits", "namespace": "limits",
 	"keys":   "keys",
@@ -73,7 +73,7 @@ var dids = map[string]string{
 	"rollout.approve":   "Approved: the stage begins as soon as it has all its approvals.",
 	"rollout.pause":     "The rollout is paused until it is resumed.",
 	"rollout.resume":    "The rollout continues.",
-	"rollout.abort":     "The rollout is aborted: the applied tuning is rolled back.",
+	"rollout.abort":     "The rollout is aborted: what it has applied is rolled back.",
 	"rollout.rollback":  "The rollout is being rolled back.",
 	"key.reset":         "The identifier is reset: its earlier counts no longer apply after two settings intervals.",
 	"retirement.start":  "The retirement has started. It observes the table first.",

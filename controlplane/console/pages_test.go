@@ -27,6 +27,7 @@ import (
 // everyPage is each page that can be looked at.
 var everyPage = []string{
 	"/console/", "/console/regions/region-00", "/console/rollouts", "/console/rollouts/new", "/console/rollouts/at/r1",
+	"/console/rollouts/limits?workspace=acme&namespace=api",
 	"/console/jobs", "/console/limits", "/console/limits?workspace=acme", "/console/limits/namespace?workspace=acme&namespace=api",
 	"/console/keys", "/console/keys?workspace=acme&namespace=api&identifier=user_1", "/console/health", "/console/health?check=1", "/console/audit",
 }
@@ -35,13 +36,14 @@ var everyPage = []string{
 func TestEveryPageEmpty(t *testing.T) {
 	b := start(t, false).as("operator")
 	for path, says := range map[string]string{
-		"/console/":               "No nodes have reported yet",
-		"/console/regions/eu":     "No node of a region &#34;eu&#34; has sent a heartbeat",
-		"/console/rollouts":       "There has been no rollout yet",
-		"/console/rollouts/new":   "from the built-in tuning",
-		"/console/rollouts/at/r1": "there is no rollout &#34;r1&#34;",
-		"/console/jobs":           "It has not run yet",
-		"/console/limits":         "Name a workspace",
+		"/console/":                "No nodes have reported yet",
+		"/console/regions/eu":      "No node of a region &#34;eu&#34; has sent a heartbeat",
+		"/console/rollouts":        "There has been no rollout yet",
+		"/console/rollouts/new":    "from the built-in tuning",
+		"/console/rollouts/limits": "The next step shows the difference from the stored settings",
+		"/console/rollouts/at/r1":  "there is no rollout &#34;r1&#34;",
+		"/console/jobs":            "It has not run yet",
+		"/console/limits":          "Name a workspace",
 		"/console/limits/namespace?workspace=a&namespace=n": "No identifier of this namespace has a limit of its own",
 		"/console/keys": "Name a key",
 		"/console/keys?workspace=a&namespace=n&identifier=i": "No override matches",

@@ -91,7 +91,8 @@ func numbers(document string) map[string]string {
 type planForm struct {
 	ID       string
 	Tuning   []tuned
-	Base     base // the tuning in force, which the form changes
+	Base     base        // the tuning in force, which the form changes
+	Limits   *limitsForm // of a rollout of limits; nil: it changes the tuning
 	Stages   []stageForm
 	Quorum   quorumForm
 	Regions  []string
@@ -110,6 +111,7 @@ type stageForm struct {
 	Nodes    string // of each region: a number, a percentage, or empty for all
 	Bake     string
 	Approval bool
+	Shadow   bool // only count what new limits would decide
 	New      bool // just added
 }
 
@@ -136,6 +138,11 @@ func firstPlan(regions []string) []stageForm {
 		plan = []stageForm{{Regions: regions[0], Bake: "5m"}, {Regions: "50%", Bake: "10m"},
 			{Regions: "all", Bake: "10m", Approval: true}}
 	}
+	return numbered(plan)
+}
+
+// numbered returns a plan with its numbers, and with empty stages to fill in.
+func numbered(plan []stageForm) []stageForm {
 	for len(plan) < stagesShown {
 		plan = append(plan, stageForm{})
 	}
@@ -183,10 +190,14 @@ func (c rolloutPages) addStage(w http.ResponseWriter, r *http.Request, v *viewer
 	if !ok {
 		return
 	}
-	if n := len(form.Stages); n < stagesMax {
-		form.Stages = append(form.Stages, stageForm{N: n + 1, New: true})
-	}
+	form.addStage()
 	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
+}
+
+func (f *planForm) addStage() {
+	if n := len(f.Stages); n < stagesMax {
+		f.Stages = append(f.Stages, stageForm{N: n + 1, New: true})
+	}
 }
 
 // MoreStages reports whether the plan may have another stage.
@@ -205,7 +216,8 @@ func readPlanForm(values url.Values, inForce base) planForm {
 		at := strconv.Itoa(n)
 		form.Stages = append(form.Stages, stageForm{N: n, Regions: strings.TrimSpace(values.Get("regions." + at)),
 			Nodes: strings.TrimSpace(values.Get("nodes." + at)),
-			Bake:  strings.TrimSpace(values.Get("bake." + at)), Approval: values.Get("approval."+at) != ""})
+			Bake:  strings.TrimSpace(values.Get("bake." + at)), Approval: values.Get("approval."+at) != "",
+			Shadow: values.Get("shadow."+at) != ""})
 	}
 	return form
 }
@@ -232,7 +244,16 @@ func (f *planForm) request() (*controlv1.StartRolloutRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan := &controlv1.RolloutPlan{}
+	plan, err := f.plan()
+	if err != nil {
+		return nil, err
+	}
+	return &controlv1.StartRolloutRequest{Id: f.ID, Tuning: document, Plan: plan, Force: f.Force}, nil
+}
+
+// plan returns the plan in the form. Its errors name the field.
+func (f *planForm) plan() (plan *controlv1.RolloutPlan, err error) {
+	plan = &controlv1.RolloutPlan{}
 	for _, s := range f.Stages {
 		if s.Regions == "" {
 			continue
@@ -249,11 +270,11 @@ func (f *planForm) request() (*controlv1.StartRolloutRequest, error) {
 	if plan.Guardrails, err = f.guardrails(); err != nil {
 		return nil, err
 	}
-	return &controlv1.StartRolloutRequest{Id: f.ID, Tuning: document, Plan: plan, Force: f.Force}, nil
+	return plan, nil
 }
 
 func (s stageForm) stage() (*controlv1.RolloutStage, error) {
-	stage := &controlv1.RolloutStage{Approval: s.Approval}
+	stage := &controlv1.RolloutStage{Approval: s.Approval, Shadow: s.Shadow}
 	share, isShare := strings.CutSuffix(s.Regions, "%")
 	switch {
 	case s.Regions == "all":

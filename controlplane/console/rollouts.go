@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
+	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -28,6 +29,7 @@ type rolloutView struct {
 	Rails  []rail
 	Can    []can
 	Tuning []tuned
+	Change []limitchange.Line // of a rollout of limits
 }
 
 // can is an action that an operator can take in the rollout's phase.
@@ -90,8 +92,22 @@ var phases = map[string]string{
 	"lost":              "Lost: MySQL has a record of its start, but neither MySQL nor Restate has its state.",
 }
 
+// limitPhases describe the phases of a rollout of limits that differ.
+var limitPhases = map[string]string{
+	"measuring":    "Measures the baseline: the health of the stage's nodes before they get the new limits.",
+	"applying":     "Applies the new limits to the stage's regions as a trial.",
+	"keeping":      "Has stored the new limits, and waits until every live node has them.",
+	"rolling_back": "Rolls the new limits back, and waits until no live node decides by them.",
+	"done":         "Done: the new limits are stored, and every live node decides by them.",
+	"rolled_back":  "Rolled back: no live node decides by the new limits any more.",
+	"aborted":      "Aborted, and rolled back where they had been applied.",
+}
+
 func describeRollout(r *controlv1.Rollout, now time.Time) rolloutView {
 	v := rolloutView{Rollout: r, Words: phases[r.GetPhase()], Over: r.GetEndedAtMs() > 0, Paused: r.GetPausedBy() != ""}
+	if of := limitPhases[r.GetPhase()]; of != "" && r.GetLimits() != nil {
+		v.Words = of
+	}
 	if v.Words == "" {
 		v.Words = r.GetPhase()
 	}
@@ -100,7 +116,11 @@ func describeRollout(r *controlv1.Rollout, now time.Time) rolloutView {
 	}
 	v.Rails = rails(r)
 	v.Can = v.can()
-	v.Tuning = tunedFrom(r.GetTuning())
+	if r.GetLimits() == nil {
+		v.Tuning = tunedFrom(r.GetTuning())
+	} else {
+		v.Change = words.Lines(limitchange.Of(r.GetLimits()))
+	}
 	return v
 }
 
@@ -111,14 +131,17 @@ func (v *rolloutView) can() (list []can) {
 	pause := can{"pause", "Pause",
 		"The rollout stays where it is. Guardrails stay in force. After a resume the measurements of the phase begin again."}
 	resume := can{"resume", "Resume", "The phase that was paused begins again."}
-	abort := can{"abort", "!Abort", "Ends the rollout and rolls back the applied tuning."}
+	abort := can{"abort", "!Abort", "Ends the rollout and rolls back what it has applied."}
 	switch {
 	case v.GetPhase() == "done":
-		return []can{{"rollback", "!Roll back", "Every region returns to its previous tuning. Possible until a later " +
-			"rollout is done."}}
+		back := "Every region returns to its previous tuning."
+		if v.GetLimits() != nil {
+			back = "Everything that the rollout changed returns to its state before, at once. Nothing else changes."
+		}
+		return []can{{"rollback", "!Roll back", back + " Possible until a later rollout is done."}}
 	case v.GetPhase() == "rolling_back" && v.GetTrouble() != "":
 		return []can{{"abort", "!Give up late nodes",
-			"Ends the rollback while they still run the tuning that was taken back."}}
+			"Ends the rollback while they still run what was taken back."}}
 	case v.Over, v.GetPhase() == "rolling_back":
 		return nil
 	case v.Paused:
@@ -140,6 +163,10 @@ var railWords = map[string][2]string{
 	"nodes_lost_share":   {"Nodes without heartbeats", "of a region's"},
 	"restarts_per_hour":  {"Restarts", "of a node within an hour"},
 	"dropped_cost":       {"Dropped accepted cost", "of a node"},
+
+	"newly_denied_share":   {"Newly denied decisions", "of those that the limits change"},
+	"newly_denied_callers": {"Newly denied callers", "of a region"},
+	"protected":            {"Newly denied decisions of protected callers", ""},
 
 	"rows_against_control":     {"MySQL rows a decision, against regions without the tuning", "times"},
 	"denied_against_control":   {"Denied decisions, against regions without the tuning", "of all, more"},

@@ -104,7 +104,7 @@ func (r rolloutStart) beginLimits(c *call, stages *controlv1.RolloutPlan) error 
 	if change.Items() == 0 {
 		return wrong(errors.New("nothing changes: the stored settings have the values of the document"))
 	}
-	if err := change.Validate(); err != nil {
+	if err := limitchange.Check(change, stages.GetGuardrails().GetProtected()); err != nil {
 		return wrong(err)
 	}
 	return r.start(c, &controlv1.StartRolloutRequest{Limits: limitchange.Message(change), Plan: stages})

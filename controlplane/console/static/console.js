@@ -204,5 +204,6 @@ switch (page) {
     else watch("health", changed);
     break;
   case "rollout-new": form(); say("not live: a form"); break;
+  case "rollout-limits": say("not live: a form"); break;
   default: say("not live: load the page again for newer figures");
 }

@@ -74,6 +74,31 @@ func TestLines(t *testing.T) {
 	}
 }
 
+// A change that a trial cannot hold is an error before it is sent.
+func TestCheck(t *testing.T) {
+	change := func(items, bytes int) (c settings.Change) {
+		for i := range items {
+			c.Overrides = append(c.Overrides, settings.OverrideChange{After: &settings.Override{Workspace: "a", Namespace: "b", Pattern: fmt.Sprintf("%0*d", bytes, i), Limit: 1}})
+		}
+		return c
+	}
+	someone := []*controlv1.ProtectedCaller{{Workspace: "a", Namespace: "b", Pattern: "c"}}
+	if err := Check(change(settings.ChangesMax, 5), someone); err != nil {
+		t.Error(err)
+	}
+	for says, err := range map[string]error{
+		"the change has 0 items (1 to 500)":       Check(settings.Change{}, nil),
+		"the change has 501 items (1 to 500)":     Check(change(settings.ChangesMax+1, 5), nil),
+		"(at most 60000): roll it out in parts":   Check(change(settings.ChangesMax, 200), nil),
+		"protected[1]: ":                          Check(change(1, 5), append(someone, &controlv1.ProtectedCaller{Workspace: "a", Namespace: "b"})),
+		"has 101 protected callers (at most 100)": Check(change(1, 5), make([]*controlv1.ProtectedCaller, settings.ProtectedMax+1)),
+	} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %s", err, says)
+		}
+	}
+}
+
 // Only the pattern of a protected caller can contain a slash. Its bounds are those of an override.
 func TestProtected(t *testing.T) {
 	for text, want := range map[string][3]string{
