@@ -77,12 +77,12 @@ func (c rolloutPages) newLimitsPage(w http.ResponseWriter, r *http.Request, v *v
 	c.render(w, r, v, http.StatusOK, "rollout-limits", "New rollout of limits", form)
 }
 
-// firstLimitsPlan returns a careful plan: the first region without an effect, a tenth of its nodes with it, and then all
-// after an approval.
+// firstLimitsPlan returns a careful plan: the whole fleet without an effect, a tenth of the nodes of the first region with
+// it, and then all after an approval.
 func firstLimitsPlan(regions []string) []stageForm {
 	plan := []stageForm{{Regions: "all", Bake: "10m", Approval: true}}
 	if len(regions) > 0 {
-		plan = []stageForm{{Regions: regions[0], Bake: "10m", Shadow: true}, {Regions: regions[0], Nodes: "10%", Bake: "5m"},
+		plan = []stageForm{{Regions: "all", Bake: "10m", Shadow: true}, {Regions: regions[0], Nodes: "10%", Bake: "5m"},
 			plan[0]}
 	}
 	return numbered(plan)

@@ -60,7 +60,7 @@ const (
 	limitsPage = "/console/rollouts/limits"
 	stricter   = `kind: weir-settings
 version: 1
-namespaces: [{workspace: acme, namespace: web, outage: open}]
+namespaces: [{workspace: acme, namespace: web, shadow: true}]
 overrides:
   - {workspace: acme, namespace: api, pattern: "user_*", limit: 50, duration_ms: 60000}
   - {workspace: acme, namespace: api, pattern: "<b>x</b>", limit: 1500}
@@ -92,7 +92,7 @@ func TestARolloutOfLimitsStarts(t *testing.T) {
 	b, form := w.as("operator"), someLimits()
 	a := b.send(limitsPage, limitsPage, form)
 	for _, has := range []string{
-		`<code>namespace acme/web</code> outage local -&gt; open`, `<code>override acme/api/user_*</code> limit 100 -&gt; 50`,
+		`<code>namespace acme/web</code> shadow false -&gt; true`, `<code>override acme/api/user_*</code> limit 100 -&gt; 50`,
 		`<code>override acme/api/&lt;b&gt;x&lt;/b&gt;</code> limit 1` + "\u202f" + `500, window of the request`,
 		`name="shadow.1" checked`, ">Start the rollout</button>", `name="reason" value="less"`, "acme/api/partner_*\r\n", `name="guard.newly_denied_share" value="0.01"`,
 		`name="guard.newly_denied_callers" value="10"`,

@@ -76,7 +76,7 @@ func newLimitsWorld(t *testing.T) (*world, *drawer, *limitRollouts) {
 const stricter = `kind: weir-settings
 version: 1
 namespaces:
-  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", node_share: "wait"}
+  - {workspace: "acme", namespace: "api", mode: "exact", outage: "local", node_share: "wait", shadow: true}
 overrides:
   - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 50, duration_ms: 60000}
   - {workspace: "acme", namespace: "api", pattern: "a/b", limit: 5}
@@ -100,7 +100,7 @@ rollout r1, stage 1 of 3: measuring
 started  0s ago by os-user: less
 limits   3 items of the settings
 
-~ namespace acme/api: outage local -> open
+~ namespace acme/api: shadow false -> true
 + override acme/api/a/b: limit 5, window of the request
 ~ override acme/api/user_*: limit 100 -> 50
 
@@ -133,7 +133,7 @@ Follow it with: weirctl rollout status --watch r1
 	if len(o) != 2 || o[0].Before != nil || o[0].GetAfter().GetLimit() != 5 || o[1].GetBefore().GetLimit() != 100 || o[1].GetAfter().GetLimit() != 50 {
 		t.Errorf("%v", o)
 	}
-	if n := got.GetLimits().GetNamespaces(); len(n) != 1 || n[0].GetBefore().GetOutage() != "local" || n[0].GetAfter().GetOutage() != "open" || n[0].GetBefore().GetWindow() != "cells" {
+	if n := got.GetLimits().GetNamespaces(); len(n) != 1 || n[0].GetBefore().GetShadow() || !n[0].GetAfter().GetShadow() || n[0].GetBefore().GetOutage() != "local" || n[0].GetBefore().GetWindow() != "cells" {
 		t.Errorf("%v", n)
 	}
 	if code := w.run(t, append(start, "--prune")...); code != exitOK || !strings.Contains(w.stderr.String(), "- override zeta/web/evil: limit 0 (blocks), window of the request\n") {
@@ -177,7 +177,7 @@ func TestRolloutOfLimitsRefuses(t *testing.T) {
 	for i := range settings.ChangesMax + 1 {
 		many += fmt.Sprintf("- {workspace: acme, namespace: api, pattern: u%d, limit: 1}\n", i)
 	}
-	plan := path(t, `{"stages":[{"all":true,"shadow":true}],"guardrails":{"newly_denied_callers":"5"}}`)
+	plan := path(t, `{"stages":[{"all":true,"shadow":true},{"all":true}],"guardrails":{"newly_denied_callers":"5"}}`)
 	for says, args := range map[string][]string{
 		"--set and --limits can't be used together: a rollout changes either the tuning or limits":                            {"--limits", file, "--set", "floor=0.3", "--stage", "all"},
 		"--tuning and --limits can't be used together":                                                                        {"--limits", file, "--tuning", "rfc", "--stage", "all"},
