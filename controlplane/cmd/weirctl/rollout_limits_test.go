@@ -100,7 +100,7 @@ rollout r1, stage 1 of 3: measuring
 started  0s ago by os-user: less
 limits   3 items of the settings
 
-~ namespace acme/api: shadow false -> true
++ namespace acme/api: shadow false -> true
 + override acme/api/a/b: limit 5, window of the request
 ~ override acme/api/user_*: limit 100 -> 50
 
@@ -113,7 +113,7 @@ evidence of 0 nodes: no decision yet about keys whose limit changes
 
 Follow it with: weirctl rollout status --watch r1
 `)
-	if want := `+ namespace acme/api: outage local -> open
+	if want := `+ namespace acme/api: shadow false -> true
 + override acme/api/a/b: limit 5, window of the request
 ~ override acme/api/user_*: limit 100 -> 50
 1 setting not in the document stay as they are; --prune deletes them

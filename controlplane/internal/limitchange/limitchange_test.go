@@ -57,14 +57,15 @@ func TestLines(t *testing.T) {
 	open := settings.DefaultNamespace("acme", "api")
 	open.Outage, open.Estimate = "open", `{"a":1}`
 	lines := plain.Lines(settings.Change{
-		Namespaces: []settings.NamespaceChange{{Before: settings.DefaultNamespace("acme", "api"), After: open}},
+		Namespaces: []settings.NamespaceChange{{Before: settings.DefaultNamespace("acme", "api"), After: open}, {Before: open, After: settings.DefaultNamespace("acme", "api")}},
 		Overrides:  []settings.OverrideChange{{Before: &o, After: &less}, {After: &less}, {Before: &blocked}, {Before: &o, After: &all}, {}},
 	})
 	var got []string
 	for _, line := range lines {
 		got = append(got, line.String())
 	}
-	if want := `~ namespace acme/api: outage local -> open, estimate - -> {"a":1}
+	if want := `+ namespace acme/api: outage local -> open, estimate - -> {"a":1}
+~ namespace acme/api: outage open -> local, estimate {"a":1} -> -
 ~ override acme/api/u*: limit 100 -> 50, candidate 0 -> 7, shadow false -> true
 + override acme/api/u*: limit 50, window 60000 ms, candidate 7, shadow
 - override acme/api/u*: limit 0 (blocks), window of the request

@@ -29,7 +29,11 @@ func (l Line) String() string { return l.Sign + " " + l.Subject + ": " + l.Text 
 func (w Words) Lines(c settings.Change) []Line {
 	lines := make([]Line, 0, c.Items())
 	for _, n := range c.Namespaces {
-		lines = append(lines, Line{"~", NamespaceSubject(n.After), NamespaceDifferences(n.Before, n.After)})
+		sign := "~"
+		if n.Before.IsDefault() {
+			sign = "+" // it has had no settings
+		}
+		lines = append(lines, Line{sign, NamespaceSubject(n.After), NamespaceDifferences(n.Before, n.After)})
 	}
 	for _, o := range c.Overrides {
 		line := Line{"~", OverrideSubject(o.Name()), ""}
