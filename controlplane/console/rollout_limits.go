@@ -57,8 +57,22 @@ var words = limitchange.Words{Count: count[int64], Span: func(ms int64) string {
 	return span(time.Duration(ms) * time.Millisecond)
 }}
 
-// Lines returns the difference, an item a line.
-func (f *limitsForm) Lines() []limitchange.Line { return words.Lines(f.change) }
+// Change returns the difference, an item a line.
+func (f *limitsForm) Change() changeView { return words.Lines(f.change) }
+
+// changeView has the items of a change. A page shows the first changeShown, and the others in a part that people open.
+type changeView []limitchange.Line
+
+const changeShown = 20
+
+// Items returns the number of items.
+func (c changeView) Items() int { return len(c) }
+
+// Shown returns the first items.
+func (c changeView) Shown() changeView { return c[:min(len(c), changeShown)] }
+
+// Rest returns the other items.
+func (c changeView) Rest() changeView { return c[min(len(c), changeShown):] }
 
 // newLimitsPage shows a new form. If the address names a namespace, the form begins with its settings.
 func (c rolloutPages) newLimitsPage(w http.ResponseWriter, r *http.Request, v *viewer) {

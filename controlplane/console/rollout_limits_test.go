@@ -299,9 +299,15 @@ func TestThePageOfARolloutOfLimits(t *testing.T) {
 			t.Errorf("it has %s", not)
 		}
 	}
-	w.set(func() { s.one.Phase, s.one.EndedAtMs, s.one.Evidence = "done", 1_700_000_100_000, nil })
+	w.set(func() {
+		s.one.Phase, s.one.EndedAtMs, s.one.Evidence = "done", 1_700_000_100_000, nil
+		for i := range changeShown {
+			s.one.Limits.Overrides = append(s.one.Limits.Overrides, &controlv1.OverrideChange{After: &controlv1.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprint("later", i), Limit: 5}})
+		}
+	})
 	page = b.get("/console/rollouts/at/r1").body
-	for _, has := range []string{"No decision yet about keys whose limit changes. 0 nodes have reported.", "Everything that the rollout changed returns to its state before", "Done: the new limits are stored"} {
+	for _, has := range []string{"No decision yet about keys whose limit changes. 0 nodes have reported.", "Everything that the rollout changed returns to its state before", "Done: the new limits are stored",
+		`<details class="more"><summary>3 further items</summary><ul class="plain lines"><li><b class="sign" aria-hidden="true">&#43;</b><span><span class="unseen">new:</span> <code>override acme/api/later17</code>`} {
 		if !strings.Contains(page, has) {
 			t.Errorf("no %s\n%s", has, page)
 		}

@@ -29,7 +29,7 @@ type rolloutView struct {
 	Rails  []rail
 	Can    []can
 	Tuning []tuned
-	Change []limitchange.Line // of a rollout of limits
+	Change changeView // of a rollout of limits
 }
 
 // can is an action that an operator can take in the rollout's phase.

@@ -45,6 +45,7 @@ func testTheConsoleInChromium(t *testing.T) {
 		Chromium: chromium(t), URL: s.API(), Regions: []string{"eu", "us"}, Tokens: tokens(t, s), Shots: shots(t),
 		Pages: map[string]string{
 			"fleet": "/console/", "region": "/console/regions/eu", "rollouts": "/console/rollouts", "rollout-new": "/console/rollouts/new",
+			"rollout-limits": "/console/rollouts/limits?workspace=acme&namespace=api",
 			"rollout": "/console/rollouts/at/breach", "limits": "/console/limits?workspace=acme", "namespace": "/console/limits/namespace?workspace=acme&namespace=api",
 			"keys": "/console/keys?workspace=acme&namespace=api&identifier=user_1", "health": "/console/health?check=1", "audit": "/console/audit",
 			"jobs": "/console/jobs", "tokens": "/console/tokens", "not-found": "/console/nowhere",
@@ -53,7 +54,7 @@ func testTheConsoleInChromium(t *testing.T) {
 	for _, n := range s.Nodes {
 		w.Nodes = append(w.Nodes, n.URL())
 	}
-	for _, scenario := range []string{"theme", "live", "jobs", "limits", "audit", "keys", "retirement", "viewer", "plan", "breach", "tour"} {
+	for _, scenario := range []string{"theme", "live", "jobs", "limits", "audit", "keys", "retirement", "viewer", "plan", "difference", "breach", "tour"} {
 		t.Run(scenario, func(t *testing.T) { drive(t, scenario, w) })
 	}
 	if err := s.Redis["eu"].Kill(); err != nil {

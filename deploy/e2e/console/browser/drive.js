@@ -241,6 +241,37 @@ const scenarios = {
     assert.equal(rollout.guardrails.convergenceMs.least, 30000);
   },
 
+  // A document of limits, typed or uploaded, is compared with the stored settings before it is rolled out. No input is
+  // lost, and nothing is stored.
+  async difference() {
+    const page = await someone("operator");
+    await page.goto("/console/limits/namespace?workspace=acme&namespace=staged");
+    await page.getByRole("link", { name: "Roll out a change in stages" }).click();
+    const text = page.getByLabel("Document, in YAML or JSON");
+    assert.match(await text.inputValue(), /namespace: "staged"/);
+    const document = (limit) => `kind: weir-settings\nversion: 1\noverrides:\n  - {workspace: acme, namespace: staged, pattern: "<b>*", limit: ${limit}}\n`;
+    await text.fill(document(50));
+    await page.getByLabel("Reason").fill("less for all");
+    await page.getByLabel("Protected callers").fill("acme/staged/partner_*");
+    await page.getByRole("group", { name: "Stage 1" }).getByLabel("shadow").uncheck();
+    await page.getByLabel("Reason").press("Enter");
+    await page.getByText("override acme/staged/<b>*").waitFor();
+    await page.getByText("limit 50, window of the request").waitFor();
+    assert.equal(await page.getByLabel("Protected callers").inputValue(), "acme/staged/partner_*");
+    assert.equal(await page.getByRole("group", { name: "Stage 1" }).getByLabel("shadow").isChecked(), false);
+    await page.getByLabel("Or a file").setInputFiles({ name: "limits.yaml", mimeType: "application/yaml", buffer: Buffer.from(document(70)) });
+    await page.getByRole("button", { name: "Show the difference again" }).click();
+    await page.getByText("limit 70, window of the request").waitFor();
+    assert.match(await text.inputValue(), /limit: 70/);
+    await page.screenshot({ path: `${world.shots}/difference.png`, fullPage: true });
+    page.expected = ["400"];
+    await text.fill("kind: weir-settings\nversion: 2\n");
+    await page.getByRole("button", { name: "Start the rollout" }).last().click();
+    await page.getByRole("alert").filter({ hasText: "version is 2, want 1" }).waitFor();
+    const { overrides } = await rpc("viewer", "SettingsService/ListOverrides", { workspace: "acme", namespace: "staged" });
+    assert.equal((overrides ?? []).length, 0, "stored");
+  },
+
   // An override is reviewed and set, and is changed without losing other fields. A change is rejected
   // if another person has changed it meanwhile. It is deleted; the keyboard is enough to set it.
   async limits() {
