@@ -91,8 +91,8 @@ func (c rolloutPages) newLimitsPage(w http.ResponseWriter, r *http.Request, v *v
 	c.render(w, r, v, http.StatusOK, "rollout-limits", "New rollout of limits", form)
 }
 
-// firstLimitsPlan returns a careful plan: the whole fleet without an effect, a tenth of the nodes of the first region with
-// it, and then all after an approval.
+// firstLimitsPlan returns a careful plan: the whole fleet without an effect, a tenth of the nodes of the first region
+// with it, and then all after an approval.
 func firstLimitsPlan(regions []string) []stageForm {
 	plan := []stageForm{{Regions: "all", Bake: "10m", Approval: true}}
 	if len(regions) > 0 {

@@ -85,8 +85,8 @@ func shownWith(t *testing.T, a answered) string {
 	return found[1]
 }
 
-// The first step shows the difference and starts nothing. The second step starts the rollout with it, the stages and the
-// guardrails.
+// The first step shows the difference and starts nothing. The second step starts the rollout with it, the stages and
+// the guardrails.
 func TestARolloutOfLimitsStarts(t *testing.T) {
 	w, s := startLimits(t)
 	b, form := w.as("operator"), someLimits()
@@ -208,7 +208,8 @@ func (b *browser) upload(page, path string, form url.Values, file string) answer
 	return b.do(r)
 }
 
-// A file takes the place of the text. A form with a file needs the token against forgery, and is bounded, like any other.
+// A file takes the place of the text. A form with a file needs the token against forgery, and is bounded, like any
+// other.
 func TestALimitsDocumentIsUploaded(t *testing.T) {
 	w, s := startLimits(t)
 	b, form := w.as("operator"), someLimits()

@@ -216,9 +216,9 @@ func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 	return plan, r.limitsFlags.checkPlan(plan)
 }
 
-// parseStage reads "eu,us", "50%" or "all". After it can follow, each at most once and in any order, ":1node", ":3nodes"
-// or ":10%" for a part of each region's nodes, ":shadow", and ":approval". Regions with a colon in their name need a
-// plan in a file.
+// parseStage reads "eu,us", "50%" or "all". After it can follow, each at most once and in any order, ":1node",
+// ":3nodes" or ":10%" for a part of each region's nodes, ":shadow", and ":approval". Regions with a colon in their name
+// need a plan in a file.
 func parseStage(text string) (*controlv1.RolloutStage, error) {
 	where, behind, colon := strings.Cut(text, ":")
 	stage := &controlv1.RolloutStage{}

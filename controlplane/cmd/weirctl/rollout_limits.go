@@ -53,9 +53,10 @@ func (f limitsFlags) guard(of *controlv1.RolloutPlan) error {
 // checkPlan rejects a plan whose stages or guardrails are only for limits, because a weir-control of an earlier build
 // would ignore them and change the fleet. With --limits it rejects a stage with shadow behind a stage without it.
 func (f limitsFlags) checkPlan(of *controlv1.RolloutPlan) error {
-	g := of.GetGuardrails()
-	if f.Limits == "" && (g.GetProtected() != nil || g != nil && (g.NewlyDeniedShare != nil || g.NewlyDeniedCallers != nil)) {
-		return errors.New("the plan has guardrails about newly denied callers, which need --limits: a rollout of a tuning does not have them")
+	if g := of.GetGuardrails(); f.Limits == "" && g != nil &&
+		(g.NewlyDeniedShare != nil || g.NewlyDeniedCallers != nil || len(g.GetProtected()) > 0) {
+		return errors.New("the plan has guardrails about newly denied callers, which need --limits: a rollout of a tuning " +
+			"does not have them")
 	}
 	enforced := 0
 	for i, stage := range of.GetStages() {

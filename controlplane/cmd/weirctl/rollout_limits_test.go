@@ -224,8 +224,8 @@ Nothing has changed. Somebody else has changed these settings: run the command a
 	}
 }
 
-// Status prints the change, the mode of each stage, the evidence of each namespace, and the callers most affected. Names
-// of callers do not control the terminal.
+// Status prints the change, the mode of each stage, the evidence of each namespace, and the callers most affected.
+// Names of callers do not control the terminal.
 func TestStatusOfARolloutOfLimits(t *testing.T) {
 	w, _, s := newLimitsWorld(t)
 	s.one = &controlv1.Rollout{Id: "r1", Actor: "ann", Reason: "less", StartedAtMs: now.Add(-time.Minute).UnixMilli(), Phase: "baking", Stage: 1,

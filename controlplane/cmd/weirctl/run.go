@@ -279,8 +279,8 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 		return exitFailure, "weir-control on loopback accepts only its allowed host names; add the name of a " +
 			"proxy to its --api-allowed-hosts."
 	case connect.CodeAborted: // the message has the difference
-		return exitFailure, "Nothing has changed. Somebody else has changed these settings: run the command again to see what " +
-			"it would change now."
+		return exitFailure, "Nothing has changed. Somebody else has changed these settings: run the command again to see " +
+			"what it would change now."
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:
 		if area == "retire" && rpc.Code() == connect.CodeNotFound {
 			return exitFailure, "Start one, if the table is still there: see weirctl retire start --help."

@@ -130,8 +130,8 @@ func (o overrideList) Run(c *call) error {
 			if o.GetCandidate() > 0 {
 				candidate = format.Digits(o.GetCandidate())
 			}
-			t.Row(o.GetPattern(), plan.Words.Limit(o.GetLimit()), plan.Words.Window(o.GetDurationMs()), candidate, format.Yes(o.GetShadow()),
-				format.Moment(o.GetUpdatedAtMs()))
+			t.Row(o.GetPattern(), plan.Words.Limit(o.GetLimit()), plan.Words.Window(o.GetDurationMs()), candidate,
+				format.Yes(o.GetShadow()), format.Moment(o.GetUpdatedAtMs()))
 			last = o.GetPattern()
 		}
 		t.Flush()

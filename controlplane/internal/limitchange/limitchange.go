@@ -96,8 +96,8 @@ func Protected(text string) (*controlv1.ProtectedCaller, error) {
 	return &controlv1.ProtectedCaller{Workspace: p.Workspace, Namespace: p.Namespace, Pattern: p.Pattern}, nil
 }
 
-// Check returns an error if a rollout could not stage the change: if an item is invalid, if there are too many items, or
-// if the change and the protected callers are too long for a trial.
+// Check returns an error if a rollout could not stage the change: if an item is invalid, if there are too many items,
+// or if the change and the protected callers are too long for a trial.
 func Check(c settings.Change, protected []*controlv1.ProtectedCaller) error {
 	trial := settings.LimitsTrial{Mode: settings.TrialEnforce, Change: c}
 	for _, p := range protected {

@@ -46,7 +46,7 @@ func testTheConsoleInChromium(t *testing.T) {
 		Pages: map[string]string{
 			"fleet": "/console/", "region": "/console/regions/eu", "rollouts": "/console/rollouts", "rollout-new": "/console/rollouts/new",
 			"rollout-limits": "/console/rollouts/limits?workspace=acme&namespace=api",
-			"rollout": "/console/rollouts/at/breach", "limits": "/console/limits?workspace=acme", "namespace": "/console/limits/namespace?workspace=acme&namespace=api",
+			"rollout":        "/console/rollouts/at/breach", "limits": "/console/limits?workspace=acme", "namespace": "/console/limits/namespace?workspace=acme&namespace=api",
 			"keys": "/console/keys?workspace=acme&namespace=api&identifier=user_1", "health": "/console/health?check=1", "audit": "/console/audit",
 			"jobs": "/console/jobs", "tokens": "/console/tokens", "not-found": "/console/nowhere",
 		},

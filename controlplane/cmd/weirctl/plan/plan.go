@@ -174,7 +174,8 @@ func changeOfOverride(o settings.Override, was *controlv1.Override) *Change {
 func deletionOf(o *controlv1.Override) *Change {
 	seenMs := o.GetUpdatedAtMs()
 	return &Change{
-		Action: "delete", Subject: limitchange.OverrideSubject(limitchange.OverrideOf(o)), Text: OverrideWords(o), Loses: true,
+		Action: "delete", Subject: limitchange.OverrideSubject(limitchange.OverrideOf(o)), Text: OverrideWords(o),
+		Loses: true,
 		Limit: &controlv1.LimitChange{Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
 			Deleted: true},
 		Do: func(ctx context.Context, f Fleet, actor, reason string) error {
