@@ -94,7 +94,7 @@ func (r rolloutStart) beginLimits(c *call, stages *controlv1.RolloutPlan) error 
 	p := plan.Of(document, stored, r.Prune)
 	writePlan(c.stderr, p, nil)
 	if words := c.limitsOf(p); words != "" {
-		format.Head(c.stderr, "%s", words)
+		format.Prose(c.stderr, "", words)
 	}
 	stored.Tunings = nil // a tuning of a newer build is no obstacle
 	from, err := stored.Document()
