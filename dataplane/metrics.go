@@ -43,7 +43,8 @@ type stripe struct {
 	candidates [2]atomic.Int64                 // decisions that a candidate limit would have allowed, and denied
 	trial      [evidence.Outcomes]atomic.Int64 // decisions judged by both limits of a trial
 	refused    atomic.Int64                    // denials by an outage policy, which are no sign of a busy key
-	sampled    int64                           // of all other denials, those in TopDenied; under the lock of the log of denials
+	// of all other denials, those in TopDenied; under the lock of the log of denials
+	sampled int64
 
 	_ [128 - ((sources+1)*int(outcomes)+8+int(evidence.Outcomes))*8%128]byte
 }

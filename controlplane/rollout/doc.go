@@ -1,5 +1,5 @@
-// Package rollout brings a tuning, or a change of limits, to a fleet in stages, watches the nodes that run it, and rolls
-// it back if it does harm.
+// Package rollout brings a tuning, or a change of limits, to a fleet in stages, watches the nodes that run it, and
+// rolls it back if it does harm.
 //
 // A [Rollout] is one document. Its methods are transitions: operators call some of them, and Advance makes the
 // transition that is due by time (the unexported type transition). [Lock] makes sure that only one rollout is under
@@ -39,8 +39,9 @@
 //  7. A rollout that is over does not change, except that an operator can roll back a rollout that is done. An ID is
 //     used once. An approval is valid for one stage and its evidence. A stage begins when as many different people as
 //     the plan requires have approved it, and none of their approvals has expired.
-//  8. A rollout of limits stores all of its items in one transaction, or none, and only if each is as before the change.
-//     A rollback restores the items that are still as the rollout stored them. So no rollout overwrites an edit.
+//  8. A rollout of limits stores all of its items in one transaction, or none, and only if each is as before the
+//     change. A rollback restores the items that are still as the rollout stored them. So no rollout overwrites an
+//     edit.
 //
 // TestExploreRollouts searches the histories that two operators, late and repeated messages, killed steps, lost state,
 // and nodes that die, hang, restart or read an older version can cause, and checks these rules in each state. It visits

@@ -69,7 +69,8 @@ func (ts Touches) rows() (regions []string) {
 }
 
 // applied counts the nodes of a scope that run the rollout's own trials or versions with this document. Trials of
-// limits go by their numbers alone, because the hash is the tuning's. A newer trial or version does not count. Nodes whose share keeps them out of the trial are left out.
+// limits go by their numbers alone, because the hash is the tuning's. A newer trial or version does not count. Nodes
+// whose share keeps them out of the trial are left out.
 func (ts Touches) applied(look fleet.Look, scope fleet.Scope, document string) (a Applied) {
 	hash := tunings.HashOf(document)
 	for _, n := range look.Nodes {

@@ -39,8 +39,8 @@ func (p Phase) Over() bool {
 const (
 	documentVersion = 3
 
-	// limitsVersion is the version of rollouts of limits: a build that reads up to documentVersion would take their document
-	// for a tuning.
+	// limitsVersion is the version of rollouts of limits: a build that reads up to documentVersion would take their
+	// document for a tuning.
 	limitsVersion = 4
 )
 

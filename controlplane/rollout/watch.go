@@ -242,8 +242,9 @@ func (w *RegionWatch) observe(nodes []fleet.NodeFigures, measuring, unsure bool)
 	for _, n := range nodes {
 		if _, isNew := found[n.ID]; isNew {
 			w.Nodes = append(w.Nodes, WatchedNode{
-				ID: n.ID, Came: !measuring && !first, StartedMs: n.StartedMs, SentMs: n.SentMs, SeenMs: n.SeenMs, Totals: n.Totals, Trial: n.Trial,
-				Held: n.Held, Shards: n.Shards, Down: n.Down, ConvergenceMs: n.ConvergenceMs, LatencyUs: n.LatencyUs,
+				ID: n.ID, Came: !measuring && !first, StartedMs: n.StartedMs, SentMs: n.SentMs, SeenMs: n.SeenMs,
+				Totals: n.Totals, Trial: n.Trial, Held: n.Held, Shards: n.Shards, Down: n.Down,
+				ConvergenceMs: n.ConvergenceMs, LatencyUs: n.LatencyUs,
 			})
 		}
 	}

@@ -5,12 +5,11 @@
 //	db, err := mysqlcounts.Open("weir_node:secret@tcp(db.internal:3306)/weir")
 //	counts := mysqlcounts.New(db, mysqlcounts.Options{})
 //
-// Every statement is a transaction of its own, except for the usage of namespaces, which needs a transaction of several.
-// Nothing is ever half done, and you can repeat any call: publishing keeps the larger count, and a report of usage is
-// counted once. A chunk of counts is a multi-row upsert in
-// the order of the primary key, so writers of the same rows wait for each other in that order and cannot deadlock. The
-// package deletes only rows of the change feed that two snapshots have replaced. Its user needs no right to delete
-// anything else: schema/README.md has the grants.
+// Every statement is a transaction of its own, except for the usage of namespaces, which needs a transaction of
+// several. Nothing is ever half done, and you can repeat any call: publishing keeps the larger count, and a report of
+// usage is counted once. A chunk of counts is a multi-row upsert in the order of the primary key, so writers of the
+// same rows wait for each other in that order and cannot deadlock. The package deletes only rows of the change feed
+// that two snapshots have replaced. Its user needs no right to delete anything else: schema/README.md has the grants.
 //
 // README.md has the cost of each call.
 package mysqlcounts

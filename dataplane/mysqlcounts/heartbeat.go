@@ -111,8 +111,8 @@ func heartbeatRow(b heartbeat.Heartbeat) (row dataplanedb.NodeBeatParams, err er
 }
 
 // bounded cuts figures that no node sends, so that a heartbeat fits into its column whatever its origin contains. It
-// drops shards beyond heartbeat.ShardsMax, and entries of a trial's evidence beyond its bounds. It drops all lags if there are more than heartbeat.RegionsMax regions, or if
-// a region's name is too long.
+// drops shards beyond heartbeat.ShardsMax, and entries of a trial's evidence beyond its bounds. It drops all lags if
+// there are more than heartbeat.RegionsMax regions, or if a region's name is too long.
 func bounded(h heartbeat.Health) heartbeat.Health {
 	h.SettingsProblem = cut(h.SettingsProblem, problemBytesMax)
 	h.Problems = slices.Clone(h.Problems[:min(len(h.Problems), heartbeat.ProblemsMax)])

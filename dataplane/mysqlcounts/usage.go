@@ -16,9 +16,9 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// The usage that heartbeats report is stored in transactions of its own, after the heartbeats. A report that is not stored
-// does no harm, because the next report of the same process has its cost too. So an error of the usage is no error of
-// the heartbeat: it is counted in weir_mysql_usage_errors_total, and logged.
+// The usage that heartbeats report is stored in transactions of its own, after the heartbeats. A report that is not
+// stored does no harm, because the next report of the same process has its cost too. So an error of the usage is no
+// error of the heartbeat: it is counted in weir_mysql_usage_errors_total, and logged.
 
 var (
 	usageClaimRow = mustSplit(dataplanedb.UsageClaim)
@@ -88,8 +88,8 @@ func (c *Counts) usageFailed(err error) {
 	})
 }
 
-// usageReports returns the reports of heartbeats, one of each process, in the order of their keys, so that two relays do
-// not deadlock.
+// usageReports returns the reports of heartbeats, one of each process, in the order of their keys, so that two relays
+// do not deadlock.
 func (c *Counts) usageReports(beats []heartbeat.Heartbeat) []usageReport {
 	newest := make(map[process]usageReport)
 	for i := range beats {

@@ -62,8 +62,9 @@ func wantUsage(t rapid.TB, got, want map[heartbeat.UsageOf]heartbeat.UsageCost) 
 	}
 }
 
-// Whatever reports of whichever processes are lost, repeated, late or out of order: the sum of all hours is the sum of the
-// newest stored reports of all processes. Once each process has delivered its last report, it is all of their cost.
+// Whatever reports of whichever processes are lost, repeated, late or out of order: the sum of all hours is the sum
+// of the newest stored reports of all processes. Once each process has delivered its last report, it is all of their
+// cost.
 func TestUsageCountsEachReportOnce(t *testing.T) { servers.EachSQL(t, testUsageCountsEachReportOnce) }
 
 func testUsageCountsEachReportOnce(t *testing.T) {
@@ -173,8 +174,8 @@ func testUsageOfConcurrentRelays(t *testing.T) {
 	}
 }
 
-// The hour is that in which the heartbeat was sent, by the database's clock. The row without names shows that the region
-// has reported, even if nothing was used.
+// The hour is that in which the heartbeat was sent, by the database's clock. The row without names shows that the
+// region has reported, even if nothing was used.
 func TestUsageHour(t *testing.T) { servers.EachSQL(t, testUsageHour) }
 
 func testUsageHour(t *testing.T) {
@@ -191,7 +192,8 @@ func testUsageHour(t *testing.T) {
 	}
 }
 
-// "If a process that ran for longer than UsageNewFor reports and its totals are missing, the report is stored as the base".
+// "If a process that ran for longer than UsageNewFor reports and its totals are missing, the report is stored as the
+// base".
 func TestUsageOfAnOldProcessIsNotCountedTwice(t *testing.T) {
 	servers.EachSQL(t, testUsageOfAnOldProcessIsNotCountedTwice)
 }

@@ -52,8 +52,8 @@ type SettingsRows struct {
 	Problem error
 }
 
-// TrialRow is a tuning or a change of limits on trial. A node that receives no renewal returns to the stored settings by itself. So a trial
-// ends even if the control plane, the store, the relay or the origin has died.
+// TrialRow is a tuning or a change of limits on trial. A node that receives no renewal returns to the stored settings
+// by itself. So a trial ends even if the control plane, the store, the relay or the origin has died.
 type TrialRow struct {
 	Number   int64  // of the trial, unique; 0: there is no trial
 	Document []byte // a tuning, see package tuning, or a settings.LimitsTrial

@@ -29,8 +29,8 @@ const (
 // a row exists, so a later report has everything that an earlier, lost report had. Readers must accept documents of
 // older and newer builds, so fields are only ever added.
 //
-// Accepted is cost that the origin has confirmed, or that can never reach it any more. Refunds are deducted. Denied is an
-// estimate from a sample of the denials, as in TopKey. It includes cost that only shadow mode let pass.
+// Accepted is cost that the origin has confirmed, or that can never reach it any more. Refunds are deducted. Denied
+// is an estimate from a sample of the denials, as in TopKey. It includes cost that only shadow mode let pass.
 type Usage struct {
 	Number int64      `json:"number"` // of the report, ascending within the process, from 1
 	Rows   []UsageRow `json:"rows,omitempty"`

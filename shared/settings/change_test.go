@@ -123,8 +123,8 @@ func FuzzReadLimitsTrial(f *testing.F) {
 			return
 		}
 		again, err := read.Document()
-		if err != nil {
-			t.Skip() // longer once written
+		if err != nil { // it is longer once it is written
+			return
 		}
 		twice, err := ReadLimitsTrial([]byte(again))
 		if err != nil || !reflect.DeepEqual(read, twice) {

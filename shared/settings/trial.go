@@ -101,7 +101,8 @@ func ReadLimitsTrial(document []byte) (*LimitsTrial, error) {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&d); err != nil {
-		return nil, fmt.Errorf("%w: the trial: %v", ErrInvalid, err) //nolint:errorlint // the parser's error is text for people
+		//nolint:errorlint // the parser's error is text for people
+		return nil, fmt.Errorf("%w: the trial: %v", ErrInvalid, err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: the trial: text after the document's end", ErrInvalid)

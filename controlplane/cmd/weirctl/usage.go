@@ -110,7 +110,8 @@ func writeUsageNotes(w io.Writer, answer *controlv1.GetUsageResponse) {
 			unknown++
 		}
 	}
-	format.Head(w, "\nDenied cost (~) is an estimate from a sample of the denials. The newest cost is up to half a minute old.")
+	format.Head(w, "\nDenied cost (~) is an estimate from a sample of the denials. "+
+		"The newest cost is up to half a minute old.")
 	if unknown > 0 {
 		format.Head(w, "%s unknown (a gap in the line), because a region sent no reports.",
 			format.Plural(unknown, strings.ToLower(usageStepName(answer))))

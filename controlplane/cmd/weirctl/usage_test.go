@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// usage prints the namespaces with the most cost, or the steps of one namespace. Unknown steps are gaps, and differ from
-// steps without cost.
+// usage prints the namespaces with the most cost, or the steps of one namespace. Unknown steps are gaps, and differ
+// from steps without cost.
 func TestUsage(t *testing.T) {
 	w := newWorld(t)
 	at := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)

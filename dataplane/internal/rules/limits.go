@@ -12,9 +12,9 @@ import (
 )
 
 // A trial of limits changes namespaces and overrides on this node for as long as a rollout renews it. The node compiles
-// the namespaces that the trial touches twice: from the stored rows, and from the rows with the change made. In the mode
-// enforce it decides by the latter, and in shadow by the former. The other side judges the same decisions, and only
-// package evidence sees its verdicts.
+// the namespaces that the trial touches twice: from the stored rows, and from the rows with the change made. In the
+// mode enforce it decides by the latter, and in shadow by the former. The other side judges the same decisions, and
+// only package evidence sees its verdicts.
 //
 // If a stored row is no longer as the change expects it, the trial is void: the node decides by the stored rows, as if
 // there were no trial. An operator's edit ends a trial that way, and so does the rollout that stores the change.

@@ -256,8 +256,8 @@ func inOrder(c *settings.Change) {
 	*c = settings.Difference(from, to, true)
 }
 
-// A namespace that only the trial puts in shadow mode, or takes out of it, is compared, and so is a namespace that has no
-// settings otherwise.
+// A namespace that only the trial puts in shadow mode, or takes out of it, is compared, and so is a namespace that
+// has no settings otherwise.
 func TestATrialOfANamespacesShadowMode(t *testing.T) {
 	for _, namespace := range []string{"n", "new"} {
 		change := settings.Change{Namespaces: []settings.NamespaceChange{
@@ -312,8 +312,8 @@ func TestALeakyLevelIsNotCompared(t *testing.T) {
 	}
 }
 
-// A document that cannot be read, or a change that nodes cannot apply, is an error each time. The stored settings are in
-// force.
+// A document that cannot be read, or a change that nodes cannot apply, is an error each time. The stored settings are
+// in force.
 func TestATrialOfLimitsThatCannotBeRun(t *testing.T) {
 	s := onTrial(t, settings.TrialEnforce, toLimit("k*", 10, 5))
 	leaky := toLimit("k*", 10, 5)
@@ -420,9 +420,9 @@ func TestTrialsOfLimitsChangeBesideDecisions(t *testing.T) {
 	readers.Wait()
 }
 
-// In any order of reads, failures, edits, renewals and withdrawals, no node decides by a trial for longer than the lease
-// that it has read last, nor after it has read that the trial is withdrawn or void. In shadow mode the stored limit
-// decides at all times.
+// In any order of reads, failures, edits, renewals and withdrawals, no node decides by a trial for longer than the
+// lease that it has read last, nor after it has read that the trial is withdrawn or void. In shadow mode the stored
+// limit decides at all times.
 func TestNoTrialOfLimitsOutlivesItsLease(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		mode := rapid.SampledFrom([]string{settings.TrialShadow, settings.TrialEnforce}).Draw(rt, "mode")
@@ -479,8 +479,8 @@ func TestNoTrialOfLimitsOutlivesItsLease(t *testing.T) {
 	})
 }
 
-// For any rows and any change, enforce resolves as the changed rows do, and shadow as the stored ones. The other side is
-// the other one, and where both agree nothing is compared. After the lease, the stored rows are in force.
+// For any rows and any change, enforce resolves as the changed rows do, and shadow as the stored ones. The other side
+// is the other one, and where both agree nothing is compared. After the lease, the stored rows are in force.
 func TestATrialOfLimitsAgreesWithTheRows(t *testing.T) {
 	patterns := []string{"*", "a*", "ab*", "*b", "a", "ab", "b"}
 	rapid.Check(t, func(t *rapid.T) {

@@ -251,8 +251,8 @@ func (s *Settings) same(rows *store.SettingsRows, nowMs int64) *Settings {
 	return &next
 }
 
-// index makes the index of the wildcards, or takes an earlier index of the same wildcards. The error names the wildcards
-// that are left out.
+// index makes the index of the wildcards, or takes an earlier index of the same wildcards. The error names the
+// wildcards that are left out.
 func (sp *space) index(earlier []*space) error {
 	slices.SortFunc(sp.wildcards, func(a, b Rule) int { return window.ComparePatterns(a.Pattern, b.Pattern) })
 	same := func(a, b Rule) bool { return a.Pattern == b.Pattern }

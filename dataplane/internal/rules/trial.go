@@ -83,8 +83,8 @@ func (s *Settings) at(now clock.Steady) *Settings {
 	return &next
 }
 
-// EndTrials returns to the stored tuning and limits when a trial ends, until ctx does. It is apart from the reading of settings,
-// which may hang.
+// EndTrials returns to the stored tuning and limits when a trial ends, until ctx does. It is apart from the reading
+// of settings, which may hang.
 func (r *Rules) EndTrials(ctx context.Context) {
 	for {
 		var ends <-chan time.Time

@@ -24,8 +24,8 @@ const (
 )
 
 // Book has the totals of namespaces since the process started: the namespaces with the most cost have a row each, at
-// most heartbeat.UsageRowsMax and heartbeat.UsageRowsBytesMax, and all others share one. Its memory is bounded, whatever
-// names callers send. The zero Book is empty. All methods may be called concurrently.
+// most heartbeat.UsageRowsMax and heartbeat.UsageRowsBytesMax, and all others share one. Its memory is bounded,
+// whatever names callers send. The zero Book is empty. All methods may be called concurrently.
 //
 // The mutex is held for a map look-up, or for some 10 µs by Report, and never across I/O.
 type Book struct {
@@ -76,8 +76,8 @@ func (b *Book) TryAccept(workspace, namespace string, cost int64) {
 // AcceptUnnamed adds accepted cost of unknown namespaces.
 func (b *Book) AcceptUnnamed(cost int64) { b.unnamedAccepted.Add(max(0, cost)) }
 
-// TryDeny adds denied cost for a request: a sample of cost that stands for weight denials. If the Book is busy, the cost
-// counts among the others.
+// TryDeny adds denied cost for a request: a sample of cost that stands for weight denials. If the Book is busy, the
+// cost counts among the others.
 func (b *Book) TryDeny(workspace, namespace string, cost, weight int64) {
 	if cost <= 0 || weight <= 0 {
 		return

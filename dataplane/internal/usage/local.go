@@ -10,8 +10,8 @@ import (
 // familiesMax bounds the families whose cost Local tells apart. The cost of further families counts for no namespace.
 const familiesMax = 10_000
 
-// Local adds the cost of a node without an origin to a Book. Nothing confirms the cost of such a node, so Local walks the
-// table and compares the cells with those of the walk before. It has these limits:
+// Local adds the cost of a node without an origin to a Book. Nothing confirms the cost of such a node, so Local walks
+// the table and compares the cells with those of the walk before. It has these limits:
 //
 //   - A window shorter than the time between two walks ends unseen. Its cost is estimated from the last complete cell.
 //   - Cost of a key that was evicted between two walks, because the table is full, is missing.
