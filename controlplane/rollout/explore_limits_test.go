@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/settings"
 )
 
-// limitsStarts are starts whose first rollout is of limits: a stage with shadow, and the whole fleet.
+// limitsStarts are starts whose first rollout changes limits: a stage with shadow, and the whole fleet.
 var limitsStarts = func() []Start {
 	all := starts(1)
 	plan := all[0].Spec.Plan

@@ -39,7 +39,7 @@ type world struct {
 	lost bool // a state or message was lost, so only the keeper can repair it
 	done map[string]int
 	limited
-	ofLimits bool            // the first rollout is of limits
+	ofLimits bool            // the first rollout changes limits
 	edits    map[string]bool // patterns whose limits were edited directly; replaced by each edit
 	mutant
 }

@@ -316,7 +316,7 @@ func TestBreachesOfLimitsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A node that restarts begins anew, and its earlier figures stay counted; a new trial begins anew.
+// A node that restarts begins again at 0, and its earlier figures stay counted. So does a new trial.
 func TestTheEffectKeepsFiguresOverRestarts(t *testing.T) {
 	var e Effect
 	look := func(trial, startedMs, judged, newly, callers int64, ids ...string) {

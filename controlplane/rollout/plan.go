@@ -193,7 +193,7 @@ func ValidateID(id string) error {
 // of limits.
 type Spec struct {
 	Tuning string           `json:"tuning"`           // a document of package tuning; empty with Limits
-	Limits *settings.Change `json:"limits,omitempty"` // nil: the rollout is of a tuning
+	Limits *settings.Change `json:"limits,omitempty"` // nil: the rollout has a tuning
 	Plan   Plan             `json:"plan"`
 }
 

@@ -83,7 +83,7 @@ func (ts Touches) have(region string) bool {
 // begun reports whether the rollout has, or may have, written anything.
 func (r *Rollout) begun() bool { return len(r.Touched)+len(r.Shadows) > 0 }
 
-// beginMeasuring begins the baseline of a stage. If it is the first stage without shadow, Touched begins anew: the
+// beginMeasuring begins the baseline of a stage. If it is the first stage without shadow, Touched begins again: the
 // regions with shadow trials keep them, and serve as regions without the change. A region that the stage takes in gets
 // a baseline of its own.
 func (r *Rollout) beginMeasuring() {

@@ -407,7 +407,7 @@ type rolloutCondition struct {
 	Stage   int             `json:"stage"` // from 1
 	Of      int             `json:"of"`
 	Tuning  json.RawMessage `json:"tuning,omitempty"`
-	Limits  *limitsSummary  `json:"limits,omitempty"` // nil: the rollout is of a tuning
+	Limits  *limitsSummary  `json:"limits,omitempty"` // nil: the rollout has a tuning
 	Touched int             `json:"regions_touched"`
 	Paused  bool            `json:"paused,omitempty"`
 

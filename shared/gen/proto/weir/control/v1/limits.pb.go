@@ -247,7 +247,7 @@ func (x *ProtectedCaller) GetPattern() string {
 
 // LimitsEvidence compares the limits of a trial with the limits before it: decisions of the nodes that run the trial,
 // about keys whose limit it changes, judged by both at the same counts. Figures begin with the trial of the stage's
-// mode. A node that restarts begins anew, and its earlier figures stay counted.
+// mode. A node that restarts begins again at 0, and its earlier figures stay counted.
 type LimitsEvidence struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Judged       int64                  `protobuf:"varint,1,opt,name=judged,proto3" json:"judged,omitempty"`
