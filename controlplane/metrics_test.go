@@ -31,7 +31,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 		"weir_cleanup_lag_seconds",
 		"weir_cleanup_partition_rows_total", "weir_cleanup_partitions_busy_total", "weir_cleanup_partitions_dropped_total",
 		"weir_cleanup_partitions_missing", "weir_cleanup_partitions_refused", "weir_cleanup_paused", "weir_cleanup_rows_deleted_total", "weir_cleanup_run_errors_total",
-		"weir_cleanup_runs_total", "weir_control_auth_failures_total", "weir_control_chain_repairs_total", "weir_control_dependency_up", "weir_control_refused_total",
+		"weir_cleanup_runs_total", "weir_cleanup_usage_deleted_total", "weir_control_auth_failures_total", "weir_control_chain_repairs_total", "weir_control_dependency_up", "weir_control_refused_total",
 		"weir_fleet_tuning_versions", "weir_handlers_refused_total",
 		"weir_retirement_awaiting_approval", "weir_retirement_rows_deleted_total", "weir_retirement_trouble", "weir_retirement_under_way", "weir_rollout_phase", "weir_rollout_trouble",
 		"weir_watch_findings", "weir_watch_looked_at_seconds", "weir_watch_severity",
