@@ -122,6 +122,8 @@ func (c *Console) routes() {
 	look("/console/tokens", c.ofFleet(tokens.tokensPage))
 	change("/console/tokens", c.ofFleet(tokens.changeToken))
 
+	look("/console/usage", c.usagePage)
+
 	look("/console/keys", keys.keysPage)
 	change("/console/keys", keys.resetKey)
 

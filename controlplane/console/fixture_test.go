@@ -86,6 +86,10 @@ type world struct {
 	overridePages int // of all namespaces, that were read
 
 	rolloutCalls http.Handler // serves calls about rollouts in place of the API, if it is not nil
+	reports []limits.UsageHour // of regions
+	usage   map[heartbeat.UsageOf][]limits.UsageHour
+	noUsage error
+	asking  limits.UsageQuery // the newest
 
 	estimate   limits.Estimate
 	estimated  []limits.Change
@@ -123,6 +127,13 @@ func start(t testing.TB, open bool) *world {
 		Keys: func(_ context.Context, q limits.KeysQuery) (limits.KeyPage, error) {
 			w.listed = q
 			return w.keys, w.down
+		},
+		Usage: func(ctx context.Context, q limits.UsageQuery) (limits.Usage, error) {
+			w.asking = q
+			if err := cmp.Or(w.noUsage, w.down); err != nil {
+				return limits.Usage{}, err
+			}
+			return limits.GetUsage(ctx, usageRows{w}, q)
 		},
 		Diagnose: func(context.Context) []watch.Check {
 			return []watch.Check{{Area: "mysql", Name: "version", Result: watch.CheckOK, What: "10.11"}, {Area: "redis", Name: "policy", Result: "fail", What: "evicts", Do: "set noeviction"}}
@@ -375,6 +386,35 @@ func (s keyRows) OverrideOf(_ context.Context, _, _, identifier string) (applies
 		}
 	}
 	return applies, nil
+}
+
+// usageRows are the stored hours of usage; the world is locked.
+type usageRows struct{ *world }
+
+func (s usageRows) Now(context.Context) (time.Time, error) { return time.Now(), nil }
+
+func (s usageRows) UsageReported(_ context.Context, from, until time.Time, _ int) ([]limits.UsageHour, error) {
+	return s.reports, nil // callers drop hours outside of their range
+}
+
+func (s usageRows) UsageOf(_ context.Context, of heartbeat.UsageOf, from, until time.Time, _ int) ([]limits.UsageHour, error) {
+	return s.world.usage[of], nil
+}
+
+func (s usageRows) UsageTop(_ context.Context, workspace, region string, from, until time.Time, rows int) (top []limits.UsageSeries, err error) {
+	for of, hours := range s.world.usage {
+		one := limits.UsageSeries{UsageOf: of}
+		for _, h := range hours {
+			if !h.At.Before(from) && h.At.Before(until) {
+				one.Sum.Accepted, one.Sum.Denied = one.Sum.Accepted+h.Accepted, one.Sum.Denied+h.Denied
+			}
+		}
+		top = append(top, one)
+	}
+	slices.SortFunc(top, func(a, b limits.UsageSeries) int {
+		return cmp.Or(cmp.Compare(b.Sum.Accepted+b.Sum.Denied, a.Sum.Accepted+a.Sum.Denied), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	return top[:min(len(top), rows)], nil
 }
 
 type retirements struct {

@@ -53,6 +53,7 @@ type namespaceView struct {
 	Next      string // the next page begins after this pattern; empty: this is the last page
 	Edit      overrideForm
 	Delete    *deleteForm // nil: no deletion is to be confirmed
+	Usage     usageView
 }
 
 // overridesShown is the number of overrides on a page.
@@ -106,6 +107,12 @@ func (c limitPages) showNamespace(w http.ResponseWriter, r *http.Request, v *vie
 	}
 	page.Overrides, page.Next = firstOf(list.GetOverrides(), overridesShown, list.GetHasMore(),
 		(*controlv1.Override).GetPattern)
+	var read int
+	// Without usage, the page is still useful. Only a range that does not exist is the requester's mistake.
+	page.Usage, read = c.readUsage(r, v, page.Here(), workspace, namespace)
+	if code == http.StatusOK && read == http.StatusBadRequest {
+		code = read
+	}
 	c.renderWith(w, r, v, code, "namespace", namespace, problem, page)
 }
 

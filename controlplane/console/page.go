@@ -58,6 +58,7 @@ var sections = map[string]string{
 	"rollouts": "rollouts", "rollout": "rollouts", "rollout-new": "rollouts", "rollout-limits": "rollouts",
 	"jobs":   "jobs",
 	"limits": "limits", "namespace": "limits",
+	"usage":  "usage",
 	"keys":   "keys",
 	"health": "health",
 	"audit":  "audit",

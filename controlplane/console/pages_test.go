@@ -30,6 +30,7 @@ var everyPage = []string{
 	"/console/rollouts/limits?workspace=acme&namespace=api",
 	"/console/jobs", "/console/limits", "/console/limits?workspace=acme", "/console/limits/namespace?workspace=acme&namespace=api",
 	"/console/keys", "/console/keys?workspace=acme&namespace=api&identifier=user_1", "/console/health", "/console/health?check=1", "/console/audit",
+	"/console/usage", "/console/usage?usage=90d", "/console/limits/namespace?workspace=acme&namespace=api&usage=7d",
 }
 
 // Each page without data tells the operator the next step.
@@ -48,6 +49,7 @@ func TestEveryPageEmpty(t *testing.T) {
 		"/console/keys": "Name a key",
 		"/console/keys?workspace=a&namespace=n&identifier=i": "No override matches",
 		"/console/health":  "Nothing was found",
+		"/console/usage":   "No region has reported usage in this time",
 		"/console/audit":   "Nothing has been changed yet",
 		"/console/nowhere": "There is no page at this address",
 	} {
@@ -129,6 +131,18 @@ func full(t testing.TB) *world {
 	for i := range int64(120) {
 		w.audit = append(w.audit, audit.Record{Row: 120 - i, At: now, Entry: audit.Entry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "override.set", Subject: fmt.Sprint("entry ", 120-i), After: "{}"}})
 	}
+	w.usage = make(map[heartbeat.UsageOf][]limits.UsageHour)
+	for h := range 90 * 24 {
+		at := now.Truncate(time.Hour).Add(time.Duration(-h) * time.Hour)
+		w.reports = append(w.reports, limits.UsageHour{At: at, Region: "eu"})
+		for i := range int64(60) {
+			of := heartbeat.UsageOf{Workspace: "acme", Namespace: fmt.Sprintf("api-%02d", i)}
+			if i == 0 {
+				of.Namespace = "api"
+			}
+			w.usage[of] = append(w.usage[of], limits.UsageHour{At: at, Region: "eu", UsageCost: heartbeat.UsageCost{Accepted: 1_000_000 - i, Denied: i}})
+		}
+	}
 	return w
 }
 
@@ -147,6 +161,7 @@ func TestEveryPageFull(t *testing.T) {
 		"/console/health":          {"no node of it is live", "start one", "critical", "Check now"},
 		"/console/health?check=1":  {"set noeviction", "fails", "Check again"},
 		"/console/audit":           {"entry 120", "entry 71", "before=71"},
+		"/console/usage":           {"api-19", "~475", "More namespaces had cost: these are the 20 with the most", `aria-current="page">Usage</a>`},
 		"/console/audit?before=71": {"entry 70", "Newest", "before=21"},
 		"/console/audit?before=21": {"entry 20", "entry 1<"},
 		"/console/limits/namespace?workspace=acme&namespace=api":                  {"user_00049", "blocked", "after=user_00049"},
@@ -226,8 +241,11 @@ func TestNamesAreEscaped(t *testing.T) {
 	w := start(t, false)
 	w.fleet = fleet.Fleet{Now: time.Now(), Nodes: []fleet.Node{{Heartbeat: heartbeat.Heartbeat{NodeID: evil, Region: evil, Build: evil, Health: heartbeat.Health{SettingsProblem: evil}}, Live: true}}}
 	w.settings = []limits.Override{{Workspace: "acme", Namespace: "api", Pattern: evil}}
+	at := time.Now().Truncate(time.Hour).Add(-time.Hour)
+	w.reports = []limits.UsageHour{{At: at, Region: "eu"}, {At: at.Add(-2 * time.Hour), Region: "eu"}, {At: at.Add(-2 * time.Hour), Region: evil}, {At: at, Region: evil}}
+	w.usage = map[heartbeat.UsageOf][]limits.UsageHour{{Workspace: evil, Namespace: evil}: {{At: at, Region: evil, UsageCost: heartbeat.UsageCost{Accepted: 1}}}}
 	b := w.as("operator")
-	for _, path := range append(everyPage, "/console/regions/"+url.PathEscape(evil), "/console/sign-in?next="+url.QueryEscape(evil), "/console/limits/namespace?"+url.Values{"workspace": {evil}, "namespace": {evil}, "after": {evil}, "pattern": {evil}}.Encode()) {
+	for _, path := range append(everyPage, "/console/usage?usage="+url.QueryEscape(evil), "/console/regions/"+url.PathEscape(evil), "/console/sign-in?next="+url.QueryEscape(evil), "/console/limits/namespace?"+url.Values{"workspace": {evil}, "namespace": {evil}, "after": {evil}, "pattern": {evil}}.Encode()) {
 		if a := b.get(path); strings.Contains(a.body, "<img") {
 			t.Errorf("%s: %s", path, a.body)
 		}

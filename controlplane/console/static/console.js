@@ -32,6 +32,7 @@ let refreshing = false;
 async function refresh() {
   if (refreshing) return;
   refreshing = true;
+  let fine = false;
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "error" });
     if (!answer.ok) return;
@@ -44,11 +45,19 @@ async function refresh() {
         part.replaceChildren(...with_.childNodes);
       }
     }
+    fine = true;
   } catch {
     say("connection lost: these figures are old");
   } finally {
     refreshing = false;
   }
+  return fine;
+}
+
+// poll refreshes a page without a stream, while it is visible.
+function poll(every) {
+  say("live");
+  setInterval(async () => { if (!document.hidden && await refresh()) say("live"); }, every);
 }
 
 // watch opens the page's stream while the page is visible, because a browser has only a
@@ -202,6 +211,10 @@ switch (page) {
   case "health":
     if (location.search) say("not live: checks of this moment");
     else watch("health", changed);
+    break;
+  case "namespace": case "usage":
+    if (new URLSearchParams(location.search).get("usage") === "live") poll(15000); // as often as nodes report usage
+    else say("not live: load the page again for newer figures");
     break;
   case "rollout-new": form(); say("not live: a form"); break;
   case "rollout-limits": say("not live: a form"); break;

@@ -48,6 +48,7 @@ func testTheConsoleInChromium(t *testing.T) {
 			"rollout-limits": "/console/rollouts/limits?workspace=acme&namespace=api",
 			"rollout":        "/console/rollouts/at/breach", "limits": "/console/limits?workspace=acme", "namespace": "/console/limits/namespace?workspace=acme&namespace=api",
 			"keys": "/console/keys?workspace=acme&namespace=api&identifier=user_1", "health": "/console/health?check=1", "audit": "/console/audit",
+			"usage": "/console/usage?usage=90d", "namespace-live": "/console/limits/namespace?workspace=acme&namespace=api&usage=live",
 			"jobs": "/console/jobs", "tokens": "/console/tokens", "not-found": "/console/nowhere",
 		},
 	}

@@ -58,6 +58,8 @@ var largePages = map[string]string{
 var everyLargePage = map[string]string{
 	"rollout-new": "/console/rollouts/new", "limits": "/console/limits?workspace=acme", "names": "/console/limits", "namespace": "/console/limits/namespace?workspace=acme&namespace=api",
 	"namespace-delete": "/console/limits/namespace?workspace=acme&namespace=api&delete=user_00042", "tokens": "/console/tokens",
+	"usage": "/console/usage?usage=7d", "usage-live": "/console/usage?usage=live", "namespace-7d": "/console/limits/namespace?workspace=acme&namespace=api&usage=7d",
+	"namespace-90d":    "/console/limits/namespace?workspace=acme&namespace=api&usage=90d",
 	"rollout-approval": "/console/rollouts/at/two-people",
 	"keys":             "/console/keys", "listed": "/console/keys?workspace=acme&namespace=api", "audit": "/console/audit", "not-found": "/console/nowhere",
 }
@@ -117,6 +119,9 @@ func serve(t testing.TB, state string) (url string) {
 			return limits.GetKey(ctx, l, q)
 		},
 		Keys: l.keys,
+		Usage: func(ctx context.Context, q limits.UsageQuery) (limits.Usage, error) {
+			return limits.GetUsage(ctx, largeUsage{l}, q)
+		},
 		Tuning: func(context.Context) ([]tunings.RegionTuning, error) {
 			return []tunings.RegionTuning{{Version: 7, Document: l.rollout.Document}}, l.down
 		},
@@ -289,6 +294,54 @@ func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]li
 		return 1
 	})
 	return l.overrides[from:min(len(l.overrides), from+rows)], nil
+}
+
+// largeUsage is usage that rises and falls with the hours of a day, of 25 namespaces. For some hours a region has not
+// reported, and for some days no region has.
+type largeUsage struct{ *large }
+
+func (l largeUsage) Now(context.Context) (time.Time, error) { return time.Now(), l.down }
+
+func (l largeUsage) UsageReported(_ context.Context, from, until time.Time, _ int) (hours []limits.UsageHour, err error) {
+	if l.empty || l.down != nil {
+		return nil, l.down
+	}
+	for at := from; at.Before(until); at = at.Add(time.Hour) {
+		ago := int(time.Since(at) / time.Hour)
+		if day := ago / 24; day > 82 || day > 30 && day < 34 {
+			continue
+		}
+		for i, region := range l.regions {
+			if i > 2 || ago%60 < 10 || ago%60 > 13 {
+				hours = append(hours, limits.UsageHour{At: at, Region: region})
+			}
+		}
+	}
+	return hours, nil
+}
+
+func (l largeUsage) UsageOf(ctx context.Context, of heartbeat.UsageOf, from, until time.Time, rows int) (hours []limits.UsageHour, err error) {
+	hours, err = l.UsageReported(ctx, from, until, rows)
+	for i := range hours {
+		hour := int64(hours[i].At.Unix() / 3600 % 24)
+		wave := 12 - max(hour-12, 12-hour)
+		hours[i].UsageCost = heartbeat.UsageCost{Accepted: int64(1+len(of.Namespace)) * (1000 + 900*wave), Denied: 70 * wave * wave}
+	}
+	return hours, err
+}
+
+func (l largeUsage) UsageTop(ctx context.Context, _, _ string, from, until time.Time, rows int) (top []limits.UsageSeries, err error) {
+	if l.empty || l.down != nil {
+		return nil, l.down
+	}
+	for i := range 25 {
+		of := heartbeat.UsageOf{Workspace: "acme", Namespace: fmt.Sprintf("a-service-with-a-long-name-%02d", i)}
+		if i == 4 {
+			of = heartbeat.UsageOf{}
+		}
+		top = append(top, limits.UsageSeries{UsageOf: of, Sum: heartbeat.UsageCost{Accepted: int64(1_000_000_000 - i)}})
+	}
+	return top, nil
 }
 
 // AuditLinks implements audit.Log. No page shows the chain.

@@ -15,6 +15,7 @@ var looks = map[string]struct {
 	phone      bool
 }{
 	"light": {"light", 1280, 900, false},
+	"wide":  {"light", 1440, 900, false},
 	"dark":  {"dark", 1280, 900, false},
 	"phone": {"light", 390, 844, true},
 	"night": {"dark", 390, 844, true},
@@ -37,7 +38,7 @@ func TestEveryPageLooksRight(t *testing.T) {
 	}
 	b := browse(t)
 	page := b.open("about:blank")
-	for state, seen := range map[string][]string{"large": {"light", "dark", "phone", "night"}, "empty": {"light", "night"}, "down": {"light", "night"}} {
+	for state, seen := range map[string][]string{"large": {"light", "dark", "wide", "phone", "night"}, "empty": {"light", "night"}, "down": {"light", "night"}} {
 		url := serve(t, state)
 		for _, name := range seen {
 			on := looks[name]
