@@ -61,7 +61,7 @@ func TestUsageOfANamespaceHasGaps(t *testing.T) {
 	if a.status != http.StatusOK {
 		t.Fatal(a.status, a.body)
 	}
-	for _, says := range []string{`<h2 id="usages">Usage</h2>`, "<dd>9\u202f500</dd>", "<dd>~500</dd>", "Denied cost, estimate", "UTC", "17 hours unknown",
+	for _, says := range []string{`<h2 id="usages">Usage</h2>`, "<dd>9\u202f500</dd>", "<dd>~500</dd>", "Denied cost, estimate", "UTC", "17 hours are unknown",
 		"no reports of eu, us", `aria-label="9` + "\u202f" + `500 accepted, about 500 denied"`, "2\u202f000 in an hour at the top"} {
 		if !strings.Contains(a.body, says) {
 			t.Errorf("it does not say %q", says)
