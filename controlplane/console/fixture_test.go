@@ -85,11 +85,11 @@ type world struct {
 
 	overridePages int // of all namespaces, that were read
 
-	rolloutCalls http.Handler // serves calls about rollouts in place of the API, if it is not nil
-	reports []limits.UsageHour // of regions
-	usage   map[heartbeat.UsageOf][]limits.UsageHour
-	noUsage error
-	asking  limits.UsageQuery // the newest
+	rolloutCalls http.Handler       // serves calls about rollouts in place of the API, if it is not nil
+	reports      []limits.UsageHour // of regions
+	usage        map[heartbeat.UsageOf][]limits.UsageHour
+	noUsage      error
+	asking       limits.UsageQuery // the newest
 
 	estimate   limits.Estimate
 	estimated  []limits.Change

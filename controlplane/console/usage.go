@@ -122,7 +122,7 @@ func drawUsage(s *controlv1.UsageSeries, times []*controlv1.UsageTime) usageSeri
 	for i, step := range drawn.Steps {
 		x := usageStepWide * i
 		if !step.GetKnown() {
-			usageBar(&unknown, x, 0, usageHigh)
+			fmt.Fprintf(&unknown, "M%d 0h%dV%dh-%dz", x, usageStepWide, usageHigh, usageStepWide) // joins the next
 			continue
 		}
 		top, middle := usageY(addCost(step.Accepted, step.Denied), drawn.Most), usageY(step.Accepted, drawn.Most)
