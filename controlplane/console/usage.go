@@ -40,8 +40,8 @@ const (
 	usageHigh     = 100
 )
 
-// usageRangeOf returns the range of an address, or the default for an empty name. For an unknown name it also returns an
-// error.
+// usageRangeOf returns the range of an address, or the default for an empty name. For an unknown name it also returns
+// an error.
 func usageRangeOf(name string) (usageRange, error) {
 	if name == "" {
 		return usageRanges[usageRangeDefault], nil
@@ -81,8 +81,8 @@ type usageStep struct {
 	Accepted, Denied int64
 }
 
-// readUsage returns the usage of a namespace, or of the namespaces with the most cost if namespace is empty, in the range
-// that the request names. Errors are in its Problem, and code is the status of a page that shows nothing else.
+// readUsage returns the usage of a namespace, or of the namespaces with the most cost if namespace is empty, in the
+// range that the request names. Errors are in its Problem, and code is the status of a page that shows nothing else.
 func (c *Console) readUsage(r *http.Request, v *viewer, here, workspace, namespace string) (view usageView, code int) {
 	view.Here = here
 	var err error
@@ -91,7 +91,8 @@ func (c *Console) readUsage(r *http.Request, v *viewer, here, workspace, namespa
 		return view, status(err)
 	}
 	found, err := apiclient.Ask(v.ctx, c.backend.TopKeys.GetUsage, &controlv1.GetUsageRequest{Workspace: workspace,
-		Namespace: namespace, FromMs: time.Now().Add(-view.Range.Span).UnixMilli(), Step: view.Range.Step, Limit: usageTop})
+		Namespace: namespace, FromMs: time.Now().Add(-view.Range.Span).UnixMilli(), Step: view.Range.Step,
+		Limit: usageTop})
 	if err != nil {
 		view.Problem = apiclient.Words(err)
 		return view, status(err)
