@@ -323,7 +323,7 @@ func (l largeUsage) UsageReported(_ context.Context, from, until time.Time, _ in
 func (l largeUsage) UsageOf(ctx context.Context, of heartbeat.UsageOf, from, until time.Time, rows int) (hours []limits.UsageHour, err error) {
 	hours, err = l.UsageReported(ctx, from, until, rows)
 	for i := range hours {
-		hour := int64(hours[i].At.Unix() / 3600 % 24)
+		hour := hours[i].At.Unix() / 3600 % 24
 		wave := 12 - max(hour-12, 12-hour)
 		hours[i].UsageCost = heartbeat.UsageCost{Accepted: int64(1+len(of.Namespace)) * (1000 + 900*wave), Denied: 70 * wave * wave}
 	}
