@@ -53,7 +53,7 @@ func (a applyAll) Run(c *call) error {
 	if !c.form.documents() {
 		writePlan(c.stdout, p, tuned)
 		if p.Limits != "" {
-			format.Head(c.stdout, "%s", p.Limits)
+			format.Prose(c.stdout, "", p.Limits)
 		}
 	}
 	if len(p.Changes) > 0 {
@@ -107,13 +107,20 @@ func writePlan(w io.Writer, p plan.Plan, tuned []plan.TuningDifference) {
 		format.Head(w, "%s", format.Plain(c.Line()))
 	}
 	if p.Kept > 0 {
-		format.Head(w, "%s not in the document stay as they are; --prune deletes them", format.Plural(int64(p.Kept),
-			"setting"))
+		format.Head(w, "%s", kept(p.Kept))
 	}
 	for _, t := range tuned {
 		format.Head(w, "! tuning of %s: %s; apply leaves tuning as it is, and this rolls it out:\n  %s",
 			format.Plain(t.Region), limitchange.Differences(t.Changes), format.Plain(t.Command))
 	}
+}
+
+// kept describes the settings that the document lacks.
+func kept(n int) string {
+	if n == 1 {
+		return "1 setting not in the document stays as it is; --prune deletes it"
+	}
+	return format.Digits(int64(n)) + " settings not in the document stay as they are; --prune deletes them"
 }
 
 // applyPlan makes the changes in order and stops at the first that fails. done is the number of changes made.

@@ -31,7 +31,8 @@ func (k keysList) Run(c *call) error {
 
 func writeListedKeys(w io.Writer, answer *controlv1.ListKeysResponse, after string) {
 	if len(answer.GetKeys()) == 0 && len(answer.GetNext()) == 0 {
-		format.Head(w, "%s", none(after, "regions have stored no counts of such keys lately"))
+		format.Head(w, "%s", none(after,
+			"regions have stored no counts of such keys lately; they store counts from half of a limit on"))
 		return
 	}
 	t := format.NewTable(w)
@@ -45,7 +46,7 @@ func writeListedKeys(w io.Writer, answer *controlv1.ListKeysResponse, after stri
 		}
 	}
 	t.Flush()
-	format.Head(w, "\nThese are the counts that regions have stored: some seconds old, without counts below the floor.")
+	format.Head(w, "\nThese are the counts that regions have stored: from half of a limit on, in steps of a quarter of it.")
 	if truncated {
 		format.Head(w, "Some keys have more counts than one answer covers: the sums may be too low.")
 	}

@@ -170,7 +170,7 @@ as 2 nodes reported, up to 3s ago; each reports its oldest leases and reservatio
 func TestKeysList(t *testing.T) {
 	w := newWorld(t)
 	w.keys = []limits.KeyPage{{Now: now}}
-	w.want(t, w.run(t, "keys", "list", "acme", "api"), exitOK, "regions have stored no counts of such keys lately\n")
+	w.want(t, w.run(t, "keys", "list", "acme", "api"), exitOK, "regions have stored no counts of such keys lately; they store counts from half of a limit on\n")
 	start := now.Truncate(time.Minute).UnixMilli()
 	minute := func(count int64, limit *int64) limits.KeyWindow {
 		return limits.KeyWindow{DurationMs: 60_000, Effective: count, Limit: limit, Current: limits.KeyCell{StartMs: start, Count: count}}
@@ -188,7 +188,7 @@ user_1      1m             5      5        user_*    in 55s
 user_1      1s (estimate)  1      9        user_*    now
 user_4      1m             5      0        user_4    never
 
-These are the counts that regions have stored: some seconds old, without counts below the floor.
+These are the counts that regions have stored: from half of a limit on, in steps of a quarter of it.
 Some keys have more counts than one answer covers: the sums may be too low.
 Limits without an override are unknown, because the reports of nodes could not be read: down
 
@@ -204,7 +204,7 @@ user_1      1m      9      5        user_*    now (shadow)
 user_1      1m      9      unknown  user_*    now (shadow)
 user_1      1m      9      0        user_*    now (shadow)
 
-These are the counts that regions have stored: some seconds old, without counts below the floor.
+These are the counts that regions have stored: from half of a limit on, in steps of a quarter of it.
 `)
 	w.keysQueries = nil
 	w.run(t, "keys", "list", "acme", "api", "--prefix=user", "--after=user_4")

@@ -34,7 +34,7 @@ type rolloutStart struct {
 	Stage       []string      `xor:"plan" sep:"none" placeholder:"WHERE" help:"A stage of the plan; repeat the flag in the order of the stages. WHERE is regions (eu,us), a share of all regions (50%; it is rounded up, so with one region 10% takes that region), or all. Append :1node, :3nodes or :10% for that many nodes of each region, :approval to wait for a person, and with --limits :shadow to decide as before and only count what the new limits would decide. The last stage takes all."`
 	Bake        time.Duration `default:"5m" help:"How long each --stage is watched."`
 	Baseline    time.Duration `default:"2m" help:"How long health is measured before each --stage."`
-	Lease       time.Duration `default:"5m" help:"How long nodes run a stage's tuning without a renewal; after that they return to the previous tuning."`
+	Lease       time.Duration `default:"5m" help:"How long nodes run a stage's tuning without a renewal; after that they return to the previous tuning or limits."`
 	Approvers   int32         `default:"1" help:"How many different people must approve each stage with :approval (1 to 10). You may be one of them."`
 	ApprovalTTL time.Duration `name:"approval-ttl" default:"24h" help:"How long an approval is valid (1s to 720h)."`
 	ID          string        `name:"id" placeholder:"NAME" help:"Name of the rollout. A second start under the same name starts nothing."`

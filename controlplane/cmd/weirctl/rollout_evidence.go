@@ -36,6 +36,10 @@ func writeRest(w io.Writer, more int) {
 // writeEvidence prints, for each namespace, the decisions that both limits judged, and the callers most affected.
 func writeEvidence(w io.Writer, e *controlv1.LimitsEvidence) {
 	_, _ = fmt.Fprintln(w)
+	if e.GetNodes() == 0 {
+		format.Head(w, "no evidence yet: nodes report it when a stage has measured its baseline and begun its trial")
+		return
+	}
 	if e.GetJudged() == 0 {
 		format.Head(w, "evidence of %s: no decision yet about keys whose limit changes", format.Plural(int64(e.GetNodes()),
 			"node"))
@@ -99,7 +103,18 @@ func writeStages(w io.Writer, r *controlv1.Rollout) {
 		if s.GetShadow() {
 			decides = "shadow"
 		}
-		row(fmt.Sprint(i+1), regions(s), format.Span(s.GetBakeMs()), decides, format.Yes(s.GetApproval()), s.GetState())
+		row(fmt.Sprint(i+1), regions(s), format.Span(s.GetBakeMs()), decides, format.Yes(s.GetApproval()), stageState(r, s))
 	}
 	t.Flush()
+}
+
+// stageState returns the state of a stage. After a rollback no stage is active, and none waits.
+func stageState(r *controlv1.Rollout, s *controlv1.RolloutProgress) string {
+	switch {
+	case r.GetEndedAtMs() == 0 || r.GetPhase() == "done":
+		return s.GetState()
+	case s.GetState() == "waiting":
+		return "not begun"
+	}
+	return "ended"
 }

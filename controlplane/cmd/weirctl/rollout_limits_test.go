@@ -109,14 +109,14 @@ STAGE  REGIONS          BAKE  MODE     APPROVAL  STATE
 2      us               5m    shadow   -         waiting
 3      regions to come  5m    enforce  yes       waiting
 
-evidence of 0 nodes: no decision yet about keys whose limit changes
+no evidence yet: nodes report it when a stage has measured its baseline and begun its trial
 
 Follow it with: weirctl rollout status --watch r1
 `)
 	if want := `+ namespace acme/api: shadow false -> true
 + override acme/api/a/b: limit 5, window of the request
 ~ override acme/api/user_*: limit 100 -> 50
-1 setting not in the document stay as they are; --prune deletes them
+1 setting not in the document stays as it is; --prune deletes it
 `; w.stderr.String() != want {
 		t.Errorf("stderr %s", w.stderr.String())
 	}
@@ -268,6 +268,13 @@ callers newly denied    -       3       10     70 %    eu
 protected newly denied  -       1       0      broken  eu
 `; strings.Join(lines[25:], "") != want {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
+	}
+	s.one.Phase, s.one.EndedAtMs = "rolled_back", now.UnixMilli()
+	code = w.run(t, "rollout", "status", "r1")
+	for _, want := range []string{"shadow   -         ended\n", "enforce  -         not begun\n"} {
+		if !strings.Contains(w.stdout.String(), want) {
+			t.Errorf("exit %d, no %q in %s", code, want, w.stdout.String())
+		}
 	}
 	var answer controlv1.RolloutStatusResponse
 	if code := w.run(t, "rollout", "status", "r1", "-o", "json"); code != exitOK || protojson.Unmarshal(w.stdout.Bytes(), &answer) != nil || !proto.Equal(answer.GetRollout(), s.one) {

@@ -77,7 +77,7 @@ func trouble(r interface {
 }
 
 func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
-	_, _ = fmt.Fprintf(w, "rollout %s, %s\n", format.Plain(r.GetId()), format.Plain(standing(r)))
+	format.Prose(w, "", fmt.Sprintf("rollout %s, %s", r.GetId(), standing(r)))
 	t := format.NewTable(w)
 	t.Row("started", fmt.Sprintf("%s by %s: %s", c.ago(r.GetStartedAtMs()), r.GetActor(), r.GetReason()))
 	if at := r.GetEndedAtMs(); at > 0 {
@@ -294,7 +294,7 @@ func writeEvents[E interface {
 	t := format.NewTable(w)
 	t.Row("AT", "BY", "WHAT", "")
 	for _, e := range events {
-		t.Row(format.Moment(e.GetAtMs()), e.GetActor(), words(e.GetWhat()), e.GetText())
+		t.Long(80, format.Moment(e.GetAtMs()), e.GetActor(), words(e.GetWhat()), e.GetText())
 	}
 	t.Flush()
 }

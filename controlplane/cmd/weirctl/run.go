@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/alecthomas/kong"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/commandline"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/contexts"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
@@ -240,7 +241,7 @@ func (t *hinted) Unwrap() error { return t.error }
 var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout status", "retire": "retire status",
 	"tuning":   "tuning get",
 	"simulate": "rollout status", "token": "token list", "override": "override list", "namespace": "namespace list",
-	"keys": "keys top", "reset": "resets", "export": "fleet", "apply": "audit", "fleet": "fleet", "health": "health",
+	"keys": "keys top", "usage": "usage", "reset": "resets", "export": "fleet", "apply": "audit", "fleet": "fleet", "health": "health",
 	"doctor": "doctor", "audit": "audit"}
 
 // explain returns the exit code of an error, and the next step.
@@ -249,8 +250,14 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 		return known.code, known.hint
 	}
 	var rpc *connect.Error
-	if !errors.As(err, &rpc) {
+	switch {
+	case errors.As(err, &rpc):
+	case errors.Is(err, controlplane.ErrInvalid):
+		return exitUsage, "Correct it and try again; see weirctl " + area + " --help."
+	case errors.Is(err, errRunFailed):
 		return exitFailure, "The schedule tries again; see weirctl cleanup status."
+	default:
+		return exitFailure, ""
 	}
 	afterwards := "The change may still happen: see weirctl " + look[area] + "."
 	switch rpc.Code() {

@@ -91,7 +91,7 @@ func (c *call) foretell(next *controlv1.ChangeOverrideRequest) error {
 		limit.Shadow = next.GetShadow()
 	}
 	if words := c.limitsOf(plan.Plan{Changes: []*plan.Change{{Limit: limit}}}); words != "" {
-		format.Head(c.stderr, "%s", words)
+		format.Prose(c.stderr, "", words)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func usageSince(text string) (time.Duration, error) {
 
 func writeUsageTop(w io.Writer, answer *controlv1.GetUsageResponse) {
 	t := format.NewTable(w)
-	t.Row("WORKSPACE", "NAMESPACE", "ACCEPTED", "DENIED", "ACCEPTED BY "+usageStepName(answer))
+	t.Row("WORKSPACE", "NAMESPACE", "ACCEPTED", "DENIED", "ACCEPTED BY "+lineStepName(answer))
 	for _, s := range answer.GetSeries() {
 		workspace, namespace := s.GetWorkspace(), s.GetNamespace()
 		if workspace == "" {
@@ -77,7 +77,19 @@ func usageStepName(answer *controlv1.GetUsageResponse) string {
 	return "HOUR"
 }
 
+// lineStepName names what a character of a line stands for, for example 2 HOURS.
+func lineStepName(answer *controlv1.GetUsageResponse) string {
+	if n := stepsPerBar(len(answer.GetSteps())); n > 1 {
+		return fmt.Sprintf("%d %sS", n, usageStepName(answer))
+	}
+	return usageStepName(answer)
+}
+
 func writeUsageSteps(w io.Writer, answer *controlv1.GetUsageResponse) {
+	layout := "2006-01-02 15:04"
+	if usageStepName(answer) == "DAY" {
+		layout = time.DateOnly
+	}
 	for _, s := range answer.GetSeries() {
 		format.Head(w, "accepted %s  %s", sparkline(answer.GetSteps(), s.GetAcceptedSteps()), format.Digits(s.GetAccepted()))
 		format.Head(w, "denied   %s  ~%s\n", sparkline(answer.GetSteps(), s.GetDeniedSteps()), format.Digits(s.GetDenied()))
@@ -90,14 +102,14 @@ func writeUsageSteps(w io.Writer, answer *controlv1.GetUsageResponse) {
 			accepted, denied := format.Digits(s.GetAcceptedSteps()[i]), "~"+format.Digits(s.GetDeniedSteps()[i])
 			problem := ""
 			if !step.GetKnown() {
-				problem = "unknown: no reports"
+				problem = "too low: some hours without reports"
 				if missing := step.GetMissingRegions(); len(missing) > 0 {
 					problem = "too low: no reports of " + strings.Join(missing, ", ")
 				} else if s.GetAcceptedSteps()[i]+s.GetDeniedSteps()[i] == 0 {
-					accepted, denied = "-", "-"
+					accepted, denied, problem = "-", "-", "unknown: no reports"
 				}
 			}
-			t.Row(time.UnixMilli(step.GetAtMs()).UTC().Format("2006-01-02 15:04"), accepted, denied, problem)
+			t.Row(time.UnixMilli(step.GetAtMs()).UTC().Format(layout), accepted, denied, problem)
 		}
 		t.Flush()
 	}
@@ -113,22 +125,34 @@ func writeUsageNotes(w io.Writer, answer *controlv1.GetUsageResponse) {
 	format.Head(w, "\nDenied cost (~) is an estimate from a sample of the denials. "+
 		"The newest cost is up to half a minute old.")
 	if unknown > 0 {
-		format.Head(w, "%s unknown (a gap in the line), because a region sent no reports.",
+		format.Head(w, "%s unknown or too low (a gap in the line), because a region sent no reports.",
 			format.Plural(unknown, strings.ToLower(usageStepName(answer))))
 	}
 }
 
-// sparkline draws a value for each step, and a gap for each step that is not known.
+// barsMost bounds the length of a line. 7 days of hours need two hours for each character; 90 days fit.
+const barsMost = 96
+
+// stepsPerBar returns how many steps a character of a line stands for.
+func stepsPerBar(steps int) int { return max(1, (steps+barsMost-1)/barsMost) }
+
+// sparkline draws a value for each step, and a gap for each step that is not known. If the steps are more than barsMost,
+// a character stands for the sum of several, and is a gap if none of them is known.
 func sparkline(steps []*controlv1.UsageTime, values []int64) string {
-	const bars = "▁▂▃▄▅▆▇█"
-	levels := []rune(bars)
+	levels := []rune("▁▂▃▄▅▆▇█")
+	n := stepsPerBar(len(values))
+	sums, known := make([]int64, (len(values)+n-1)/n), make([]bool, (len(values)+n-1)/n)
+	first := len(sums)*n - len(values) // the oldest character has fewer steps, not the newest
 	most := int64(1)
-	for _, v := range values {
-		most = max(most, v)
+	for i, v := range values {
+		bar := (i + first) / n
+		sums[bar] += v
+		most = max(most, sums[bar])
+		known[bar] = known[bar] || i < len(steps) && steps[i].GetKnown()
 	}
 	var b strings.Builder
-	for i, v := range values {
-		if i >= len(steps) || !steps[i].GetKnown() {
+	for i, v := range sums {
+		if !known[i] {
 			b.WriteRune(' ')
 			continue
 		}

@@ -36,7 +36,50 @@ func TestUsage(t *testing.T) {
 			}
 		}
 	}
-	if code := w.run(t, "usage", "--since", "91d"); code == exitOK || !strings.Contains(w.stderr.String(), `--since is "91d" (1h to 90d)`) {
+	w.stderr.Reset()
+	want := "weirctl: invalid: --since is \"91d\" (1h to 90d)\nCorrect it and try again; see weirctl usage --help.\n"
+	if code := w.run(t, "usage", "--since", "91d"); code != exitUsage || w.stderr.String() != want {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+}
+
+// A day with cost whose hours are not all known is too low, not unknown, and is written without a time.
+func TestUsageOfADayWithUnknownHours(t *testing.T) {
+	w := newWorld(t)
+	at := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	w.usage = limits.Usage{Now: at, Step: 24 * time.Hour, Times: []limits.UsageTime{{At: at}, {At: at.Add(24 * time.Hour)}},
+		Series: []limits.UsageSeries{{UsageOf: heartbeat.UsageOf{Workspace: "acme", Namespace: "api"},
+			Sum: heartbeat.UsageCost{Accepted: 346}, Costs: []heartbeat.UsageCost{{}, {Accepted: 346}}}}}
+	if code := w.run(t, "usage", "acme", "api", "--step", "day"); code != exitOK {
+		t.Fatalf("exit %d, %s", code, w.stderr.String())
+	}
+	for _, want := range []string{"2026-01-02  -         -       unknown: no reports\n",
+		"2026-01-03  346       ~0      too low: some hours without reports\n",
+		"2 days unknown or too low (a gap in the line)"} {
+		if !strings.Contains(w.stdout.String(), want) {
+			t.Errorf("no %q in\n%s", want, w.stdout.String())
+		}
+	}
+}
+
+// A line has at most barsMost characters: the hours of a week are added up in pairs, which the table's head names.
+func TestALineOfAWeekFitsATerminal(t *testing.T) {
+	const hours = 7*24 + 1
+	times, costs := make([]limits.UsageTime, hours), make([]heartbeat.UsageCost, hours)
+	at := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	for i := range times {
+		times[i] = limits.UsageTime{At: at.Add(time.Duration(i) * time.Hour), Known: i > 2}
+		costs[i].Accepted = 10
+	}
+	w := newWorld(t)
+	w.usage = limits.Usage{Now: at, Step: time.Hour, Times: times,
+		Series: []limits.UsageSeries{{UsageOf: heartbeat.UsageOf{Workspace: "acme", Namespace: "api"}, Costs: costs}}}
+	if code := w.run(t, "usage", "--since", "7d"); code != exitOK {
+		t.Fatalf("exit %d, %s", code, w.stderr.String())
+	}
+	// 169 hours are 85 characters: one hour, then pairs. The first two characters have no known hour.
+	if want := "  " + strings.Repeat("█", 83) + "\n"; !strings.Contains(w.stdout.String(), want) ||
+		!strings.Contains(w.stdout.String(), "ACCEPTED BY 2 HOURS") {
+		t.Errorf("no line of 85 characters in\n%s", w.stdout.String())
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -41,7 +40,7 @@ func (c *call) watch(every time.Duration, status string, look func(context.Conte
 		if err == nil && s.standing != last {
 			last = s.standing
 			err := c.print(s.answer, func(w io.Writer) {
-				_, _ = fmt.Fprintf(w, "%s  %s\n", format.Moment(c.now().UnixMilli()), format.Plain(s.standing))
+				format.Prose(w, format.Moment(c.now().UnixMilli())+"  ", s.standing)
 			})
 			if err != nil {
 				return err
