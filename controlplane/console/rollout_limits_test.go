@@ -104,6 +104,9 @@ func TestARolloutOfLimitsStarts(t *testing.T) {
 	if strings.Contains(a.body, "<b>x</b>") {
 		t.Error("a pattern is not escaped")
 	}
+	if !strings.Contains(a.body, `id="diff"`) {
+		t.Error("the address #diff has no target")
+	}
 	form.Set("difference", shownWith(t, a))
 	form.Set("guard.newly_denied_share", "0.05")
 	form.Set("guard.newly_denied_callers", "1000000")
@@ -178,6 +181,36 @@ func TestALimitsFormNamesWhatIsWrong(t *testing.T) {
 	w.set(func() { w.down = errors.New("MySQL is gone") })
 	if a := b.send("/console/rollouts/limits", limitsPage, someLimits()); a.status < 500 || s.started != nil {
 		t.Errorf("%d\n%s", a.status, a.body)
+	}
+}
+
+// With an error, the address #diff of the form has no target. Otherwise browsers would show the difference, and not the
+// error at the top of the page.
+func TestAnErrorOfALimitsFormIsInSight(t *testing.T) {
+	w, _ := startLimits(t)
+	b, form := w.as("operator"), someLimits()
+	seen := shownWith(t, b.send(limitsPage, limitsPage, form))
+	for _, document := range []string{"kind: weir\n", strings.Replace(stricter, "limit: 50", "limit: 40", 1)} {
+		form.Set("document", document)
+		form.Set("difference", seen)
+		if a := b.send(limitsPage, limitsPage, form); !strings.Contains(a.body, `role="alert"`) || strings.Contains(a.body, `id="diff"`) {
+			t.Errorf("%d\n%s", a.status, a.body)
+		}
+	}
+}
+
+// The regions of a rollout that is done have the stored limits, although their trials have ended. They are not rolled
+// back.
+func TestADoneRolloutOfLimitsIsNotRolledBack(t *testing.T) {
+	w, s := startLimits(t)
+	s.one = &controlv1.Rollout{Id: "r1", EndedAtMs: 5, Limits: &controlv1.LimitsChange{}, Evidence: &controlv1.LimitsEvidence{Judged: 3},
+		Regions: []*controlv1.RolloutRegion{{Region: "eu", Trial: 4, TrialEnded: true}}}
+	for phase, has := range map[string]string{"keeping": "the new limits are stored, trial 4 has ended", "done": "the new limits are stored, trial 4 has ended",
+		"rolled_back": "rolled back, trial 4 has ended"} {
+		s.one.Phase = phase
+		if page := w.as("operator").get("/console/rollouts/at/r1").body; !strings.Contains(page, has) || strings.Contains(page, `class="denied"`) {
+			t.Errorf("%s\n%s", phase, page)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ type rolloutView struct {
 	*controlv1.Rollout
 	Words  string // the phase, in words
 	Over   bool
+	Stored bool // the new limits are stored, and have not been rolled back
 	Paused bool
 	Due    time.Duration // until the phase ends; 0: unknown
 	Rails  []rail
@@ -114,6 +115,7 @@ func describeRollout(r *controlv1.Rollout, now time.Time) rolloutView {
 	if due := r.GetDueAtMs(); due > 0 && !v.Over {
 		v.Due = max(0, time.UnixMilli(due).Sub(now).Round(time.Second))
 	}
+	v.Stored = r.GetLimits() != nil && (r.GetPhase() == "keeping" || r.GetPhase() == "done")
 	v.Rails = rails(r)
 	v.Can = v.can()
 	if r.GetLimits() == nil {
