@@ -20,7 +20,7 @@ type Effect struct {
 	Top    []AffectedCaller `json:"top,omitempty"`    // most affected of late, at most heartbeat.LimitsTopMax
 }
 
-// EffectSpace names a namespace.
+// EffectSpace identifies a namespace.
 type EffectSpace struct {
 	Workspace []byte `json:"w"`
 	Namespace []byte `json:"n"`
@@ -32,7 +32,7 @@ const spacesMax = heartbeat.LimitsNamespacesMax
 // newly denied decisions of protected callers.
 type EffectTally [6]int64
 
-// SpaceTally is the first four figures of an EffectTally, of a namespace.
+// SpaceTally has the first four figures of an EffectTally for one namespace.
 type SpaceTally [4]int64
 
 const (
@@ -61,8 +61,8 @@ type AffectedCaller struct {
 	Protected bool `json:"protected,omitempty"`
 }
 
-// tally returns the node's figures. After a restart, the same keys may be counted again, so the larger count of keys
-// counts.
+// tally returns the node's figures. After a restart the node may count the same keys again, so tally returns the larger
+// of both counts of keys, not their sum.
 func (n EffectNode) tally() (all EffectTally) {
 	for i := range all {
 		all[i] = n.Earlier[i] + n.Newest[i]
@@ -155,7 +155,7 @@ func (e *Effect) node(is fleet.NodeFigures) {
 	}
 }
 
-// space returns the index of a namespace; less than 0: there is no room for it.
+// space returns the index of a namespace, or a negative number if there is no room for it.
 func (e *Effect) space(of heartbeat.LimitsNamespace) int {
 	i := slices.IndexFunc(e.Spaces, func(s EffectSpace) bool {
 		return bytes.Equal(s.Workspace, of.Workspace) && bytes.Equal(s.Namespace, of.Namespace)
@@ -255,7 +255,7 @@ func (r *Rollout) LimitsEvidence() (all LimitsEvidence) {
 	return all
 }
 
-// effectRegion is the figures of a region's trial that are judged as counts.
+// effectRegion has the figures of a region's trial that guardrails judge as counts.
 type effectRegion struct {
 	region   string
 	callers  int64
@@ -287,7 +287,7 @@ func (r *Rollout) effects() (regions []effectRegion) {
 	return regions
 }
 
-// breachOfLimits returns the guardrail on newly denied callers that a region's trial breaks; nil: none.
+// breachOfLimits returns the guardrail on newly denied callers that a region's trial breaks, or nil.
 func (r *transition) breachOfLimits() *breach {
 	g := r.Spec.Plan.Guardrails.LimitsGuardrails
 	for _, e := range r.effects() {

@@ -73,7 +73,7 @@ func unshadowed(c settings.Change) string {
 	return ""
 }
 
-// withoutLimits rejects what only rollouts of limits may have.
+// withoutLimits rejects a plan of tuning with fields that only rollouts of limits may set.
 func (p Plan) withoutLimits() error {
 	for i, s := range p.Stages {
 		if s.Shadow {
@@ -276,7 +276,7 @@ func (r *transition) revertLimits() error {
 	return nil
 }
 
-// limitsConflict describes how the stored items differ from the states before a change; empty: they do not.
+// limitsConflict describes how the stored items differ from the states before a change, or returns "" if they are equal.
 func (s Steps) limitsConflict(c settings.Change) (string, error) {
 	return do(s, "look at the limits in force", func(ctx context.Context) (string, error) {
 		conflicts, err := s.work.store.LimitsConflicts(ctx, c)

@@ -388,7 +388,7 @@ func (s StagePlans) inParts(region string, shadow bool) bool {
 	return first >= 0 && !s[first].All()
 }
 
-// first returns the first stage of a mode that takes in a region; less than 0: none.
+// first returns the first stage of a mode that covers a region, or a negative number if there is none.
 func (s StagePlans) first(region string, shadow bool) int {
 	return slices.IndexFunc(s, func(s StagePlan) bool { return s.Shadow == shadow && s.Scope.Has(region) })
 }

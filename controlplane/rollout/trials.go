@@ -102,7 +102,7 @@ func (r *Rollout) beginMeasuring() {
 // shadowing reports whether the trials of Touched have shadow.
 func (r *Rollout) shadowing() bool { return r.Stages[0].Shadow && len(r.Shadows) == 0 }
 
-// inMode returns the regions whose trials have shadow, or have not.
+// inMode returns the regions whose trials have shadow, or those whose trials do not.
 func (r *Rollout) inMode(shadow bool) Touches {
 	switch {
 	case shadow == r.shadowing():

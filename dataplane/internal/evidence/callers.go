@@ -9,7 +9,8 @@ import (
 // callersRoom is the room of callers: a power of two, of which at most a third is used.
 const callersRoom = 1 << 15
 
-// callers is a set of hashes of keys. It takes no more when it has heartbeat.CallersMax. Its zero value is empty.
+// callers is a set of hashes of keys. When it holds heartbeat.CallersMax hashes, it ignores others. Its zero value is
+// empty.
 type callers struct {
 	n     atomic.Int64
 	slots [callersRoom]atomic.Uint64 // 0 is free

@@ -41,7 +41,7 @@ type caller struct {
 	n   atomic.Int64
 }
 
-// New makes an empty log.
+// New returns an empty log.
 func New(t *settings.LimitsTrial) *Log {
 	l := &Log{spaces: make(map[Name]*Space)}
 	for _, n := range Namespaces(&t.Change) {
@@ -78,7 +78,8 @@ func Namespaces(c *settings.Change) (names []Name) {
 // Space returns the evidence about a namespace that the trial changes.
 func (l *Log) Space(n Name) *Space { return l.spaces[n] }
 
-// Outcome compares the verdicts of both limits about a decision.
+// Outcome compares the verdicts of both limits about a decision. For example, a decision that only the trial denies is
+// newly denied.
 type Outcome uint8
 
 // The outcomes.
