@@ -279,7 +279,7 @@ func (items lockedItems) write(ctx context.Context, q *queries, c settingsdoc.Ch
 		}
 		entries = append(entries, e)
 	}
-	for _, o := range c.Overrides {
+	for _, o := range deletedFirst(c.Overrides) {
 		name := o.Name()
 		before := items.overrides[name]
 		var after *controlplanedb.OverrideGetRow
@@ -302,6 +302,20 @@ func (items lockedItems) write(ctx context.Context, q *queries, c settingsdoc.Ch
 		}
 	}
 	return nil
+}
+
+// deletedFirst returns the changes with deleted overrides first. A pattern that is deleted may have the room for a
+// pattern that is created.
+func deletedFirst(all []settingsdoc.OverrideChange) []settingsdoc.OverrideChange {
+	var deleted, others []settingsdoc.OverrideChange
+	for _, o := range all {
+		if o.After == nil {
+			deleted = append(deleted, o)
+		} else {
+			others = append(others, o)
+		}
+	}
+	return append(deleted, others...)
 }
 
 func listed(name settingsdoc.Override, r *controlplanedb.OverrideGetRow) *limits.Override {

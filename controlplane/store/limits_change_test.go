@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/servers"
 	settingsdoc "github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/window"
 )
 
 var ann = controlplane.By{Actor: "ann", Reason: "test"}
@@ -256,4 +257,38 @@ func testTheLargestChangeOfLimits(t *testing.T) {
 		t.Fatalf("%+v, %v", written, err)
 	}
 	wantItems(t, s, "")
+}
+
+// A change that deletes a pattern makes room for a pattern that it creates, whichever sorts first, and so does its
+// rollback.
+func TestAChangeOfLimitsMakesRoomForItself(t *testing.T) {
+	servers.EachSQL(t, testAChangeOfLimitsMakesRoomForItself)
+}
+
+func testAChangeOfLimitsMakesRoomForItself(t *testing.T) {
+	s, _ := migrated(t)
+	before := &settingsdoc.Document{}
+	for i := range window.PatternsAlikeMax - 1 {
+		mustSet(t, s, overrideItem(fmt.Sprintf("p*m%02d*", i), 1))
+	}
+	others := storedItems(t, s)
+	for round, pair := range [][2]string{{"p*a*", "p*z*"}, {"p*z*", "p*a*"}} {
+		was, is := overrideItem(pair[0], 5), overrideItem(pair[1], 6)
+		mustSet(t, s, was)
+		before.Overrides = []settingsdoc.Override{was}
+		stored := storedItems(t, s)
+		w := rollout.LimitsWrite{ID: fmt.Sprintf("r%d/limits", round), By: ann,
+			Change: settingsdoc.Difference(before, &settingsdoc.Document{Overrides: []settingsdoc.Override{is}}, true)}
+		if written, err := s.KeepLimits(t.Context(), w); err != nil || written != (rollout.LimitsWritten{Items: 2}) {
+			t.Errorf("%s for %s: %+v, %v", is.Pattern, was.Pattern, written, err)
+		}
+		if written, err := s.RevertLimits(t.Context(), w); err != nil || written != (rollout.LimitsWritten{Items: 2}) {
+			t.Errorf("%s for %s: %+v, %v", was.Pattern, is.Pattern, written, err)
+		}
+		wantItems(t, s, stored)
+		if err := limits.NewSettings(s).DeleteOverride(t.Context(), "acme", "api", was.Pattern, nil, ann); err != nil {
+			t.Fatal(err)
+		}
+		wantItems(t, s, others)
+	}
 }
