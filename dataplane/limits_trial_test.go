@@ -247,6 +247,31 @@ func TestATrialOfShadowMode(t *testing.T) {
 	}
 }
 
+// Each side is judged by its own test of the estimate mode: whether its limit can be reached, or must not be.
+func TestATrialOfAnEstimatesTest(t *testing.T) {
+	before := settings.DefaultNamespace("acme", "api")
+	before.Mode, before.NodeShare = "estimate", "flush"
+	after := before
+	after.Estimate = `{"test":">="}`
+	for _, back := range []bool{false, true} {
+		w := newWorld(t)
+		change := overridden("k*", 10, 9)
+		is, newly := settings.NamespaceChange{Before: before, After: after}, int64(1)
+		if back {
+			is, newly = settings.NamespaceChange{Before: after, After: before}, 0
+		}
+		change.Namespaces = []settings.NamespaceChange{is}
+		w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: "estimate", NodeShare: "flush",
+			Estimate: is.Before.Estimate})
+		w.counts.SetOverrides(store.OverrideRow(*limitOf("k*", 10)))
+		w.tryLimits(7, settings.TrialShadow, change)
+		n := w.node("eu", "a")
+		n.take("k1", 1, 99) // the first decision about a key has no level
+		n.take("k1", 8, 99)
+		n.wantJudged(fmt.Sprintf("from %q", is.Before.Estimate), 2, 0, newly, newly)
+	}
+}
+
 // Explain has the verdict of the side that does not decide, and the text names it.
 func TestExplainTellsOfATrialOfLimits(t *testing.T) {
 	for mode, says := range map[string]string{

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/window"
@@ -73,5 +75,23 @@ func TestNamespacesOfAChange(t *testing.T) {
 			{After: &settings.Override{Workspace: "w", Namespace: "b", Pattern: "x"}}}}
 	if got := fmt.Sprint(Namespaces(&c)); got != "[{w a} {w b}]" {
 		t.Error(got)
+	}
+}
+
+// The named protected caller is the first, and its count has no decisions of others.
+func TestTheProtectedCallerCountsItsOwnDecisions(t *testing.T) {
+	l := New(&settings.LimitsTrial{Change: settings.Change{Overrides: []settings.OverrideChange{
+		{After: &settings.Override{Workspace: "w", Namespace: "n", Pattern: "x"}}}},
+		Protected: []settings.Protected{{Workspace: "w", Namespace: "n", Pattern: "vip*"}}})
+	var h cell.Hasher
+	h.Init()
+	for _, identifier := range []string{"vip1", "vip2", "vip1", "other", "vip2", "vip2"} {
+		id := h.IdentityOf("w", "n", identifier, time.Minute, window.Exact)
+		key := window.Key{Workspace: "w", Namespace: "n", Identifier: identifier, Duration: time.Minute}
+		l.Space(Name{"w", "n"}).Denied(&id, identifier, 5, 1, func() cell.Names { return h.NamesOf(&key, nil) })
+	}
+	f := l.Figures(1)
+	if f.Protected != 5 || f.Callers != 3 || f.Caller == nil || string(f.Caller.Identifier) != "vip1" || f.Caller.Count != 2 {
+		t.Errorf("%+v, caller %+v", f, f.Caller)
 	}
 }

@@ -300,6 +300,34 @@ func TestATrialOfAMode(t *testing.T) {
 	}
 }
 
+// Sides with different modes, or of which one leaks, are not compared, even if their limits differ.
+func TestSidesThatCountInDifferentWaysAreNotCompared(t *testing.T) {
+	namespace := func(mode, estimate string) settings.Namespace {
+		n := settings.DefaultNamespace("w", "n")
+		n.Mode, n.Estimate = mode, estimate
+		return n
+	}
+	const leaky = `{"drain":"leaky"}`
+	for _, sides := range [][2]settings.Namespace{
+		{namespace("exact", ""), namespace("estimate", "")}, {namespace("estimate", ""), namespace("exact", "")},
+		{namespace("estimate", ""), namespace("estimate", leaky)}, {namespace("estimate", leaky), namespace("estimate", "")},
+	} {
+		for _, mode := range []string{settings.TrialShadow, settings.TrialEnforce} {
+			change := toLimit("k*", 10, 5)
+			change.Namespaces = []settings.NamespaceChange{{Before: sides[0], After: sides[1]}}
+			s := onTrial(t, settings.TrialShadow, toLimit("k*", 10, 5))
+			s.rows.Namespaces[0].Mode, s.rows.Namespaces[0].Estimate = sides[0].Mode, sides[0].Estimate
+			s.try(8, mode, change)
+			s.read()
+			limit := int64(10)
+			if mode == settings.TrialEnforce {
+				limit = 5
+			}
+			s.want(8, limit, -1)
+		}
+	}
+}
+
 // A leaky level has drained by the limit in force, so no other limit is judged by it.
 func TestALeakyLevelIsNotCompared(t *testing.T) {
 	s := onTrial(t, settings.TrialShadow, toLimit("k*", 10, 5))
