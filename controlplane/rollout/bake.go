@@ -60,6 +60,11 @@ func (r *transition) bake() time.Duration {
 		return r.hold(why)
 	}
 	r.Bake = Bake{}
+	if r.Spec.Limits != nil {
+		if lacks := r.unjudged(); lacks != "" {
+			r.AddEvent(r.nowMs, controlplane.Itself, "no evidence", fmt.Sprintf("stage %d: %s", r.Stage+1, lacks))
+		}
+	}
 	if r.Stage+1 < len(r.Stages) {
 		return r.enter(r.Stage + 1)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/sequential"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -253,6 +254,39 @@ func (r *Rollout) LimitsEvidence() (all LimitsEvidence) {
 	})
 	all.Top = r.Effect.Top
 	return all
+}
+
+// unjudged describes what the evidence of the stage lacks: any decision, or any decision of some namespaces of the
+// change; empty: it has decisions of each. Such a stage passes, for example if nobody calls.
+func (r *Rollout) unjudged() string {
+	trials := map[int64]bool{}
+	for _, t := range r.Touched {
+		if slices.Contains(r.stage().Scope.Rows(), t.Region) {
+			trials[t.Trial] = true
+		}
+	}
+	var judged int64
+	var spaces []SpaceTally
+	for _, n := range r.Effect.Nodes {
+		if trials[n.Trial] {
+			judged, spaces = judged+n.tally()[0], sumSpaces(spaces, sumSpaces(n.SpacesWas, n.Spaces))
+		}
+	}
+	const shows = "so the evidence shows nothing about the change"
+	if judged == 0 {
+		return "no decision was judged, " + shows
+	}
+	var without []string
+	for _, name := range spacesOf(*r.Spec.Limits) {
+		found := func(s EffectSpace) bool { return string(s.Workspace)+"/"+string(s.Namespace) == name }
+		if i := slices.IndexFunc(r.Effect.Spaces, found); i < 0 || i >= len(spaces) || spaces[i][0] == 0 {
+			without = append(without, name)
+		}
+	}
+	if len(without) == 0 || len(r.Effect.Spaces) == spacesMax { // heartbeats have no more namespaces
+		return ""
+	}
+	return fmt.Sprintf("no decision was judged in %s, %s there", controlplane.Several(without), shows)
 }
 
 // effectRegion has the figures of a region's trial that guardrails judge as counts.

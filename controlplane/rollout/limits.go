@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,6 +72,36 @@ func unshadowed(c settings.Change) string {
 		}
 	}
 	return ""
+}
+
+// otherDuration names the overrides whose duration_ms the change creates, changes or deletes. A decision that the
+// change gives another duration is judged by one side only, because the other side has other counts.
+func otherDuration(c settings.Change) (names []string) {
+	duration := func(o *settings.Override) int64 {
+		if o == nil {
+			return 0
+		}
+		return o.DurationMs
+	}
+	for _, o := range c.Overrides {
+		if duration(o.Before) != duration(o.After) {
+			names = append(names, overrideName(o))
+		}
+	}
+	return names
+}
+
+// spacesOf returns the namespaces that a change names, each once and in order.
+func spacesOf(c settings.Change) (names []string) {
+	for _, n := range c.Namespaces {
+		names = append(names, n.After.Workspace+"/"+n.After.Namespace)
+	}
+	for _, o := range c.Overrides {
+		n := o.Name()
+		names = append(names, n.Workspace+"/"+n.Namespace)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // withoutLimits rejects a plan of tuning with fields that only rollouts of limits may set.

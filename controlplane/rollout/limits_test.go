@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/settings"
@@ -336,6 +337,19 @@ func TestTheEffectKeepsFiguresOverRestarts(t *testing.T) {
 	if got := r(); got.Judged != 260 || got.NewlyDenied != 12 || got.Callers != 4 || got.Nodes != 2 || got.Namespaces[0].Judged != 260 {
 		t.Errorf("after restarts: %+v", got)
 	}
+	one := e
+	e.Nodes = slices.Clone(e.Nodes)
+	look(1, 20, 10, 0, 0, "a", "b") // the trial was void for a while
+	if got := r(); got.Judged != 280 || got.NewlyDenied != 12 || got.Callers != 4 {
+		t.Errorf("after the trial was void: %+v", got)
+	}
+	e = one
+	e.Nodes = slices.Clone(e.Nodes)
+	look(1, 30, 50, 2, 1, "a", "b") // they restart, and have judged more since
+	if got := r(); got.Judged != 360 || got.NewlyDenied != 16 {
+		t.Errorf("after busy restarts: %+v", got)
+	}
+	e = one
 	look(1, 20, 40, 1, 1, "a") // b is gone
 	if got := r(); got.Judged != 270 || got.Nodes != 2 || got.Callers != 4 || got.Namespaces[0].Judged != 270 {
 		t.Errorf("after a node left: %+v", got)
@@ -483,5 +497,132 @@ func TestADocumentOfATuningHasNoLimits(t *testing.T) {
 	}
 	if totals := r.Watch[0].Nodes[0].Totals; r.Version != documentVersion || strings.Contains(string(b), fmt.Sprintf("[%d,%d,0,0,0,0,0", totals[0], totals[1])) {
 		t.Errorf("version %d, %s", r.Version, b)
+	}
+}
+
+// events returns the texts of a rollout's events of a kind.
+func events(r *Rollout, what string) (texts []string) {
+	for _, e := range r.Events {
+		if e.What == what {
+			texts = append(texts, e.Text)
+		}
+	}
+	return texts
+}
+
+// A stage without a judged decision passes, and the history says that its evidence shows nothing.
+func TestAStageWithoutEvidenceSaysSo(t *testing.T) {
+	nothing := []string{
+		"stage 1: no decision was judged, so the evidence shows nothing about the change",
+		"stage 2: no decision was judged, so the evidence shows nothing about the change",
+	}
+	inPart := []string{
+		"stage 1: no decision was judged in acme/mail, so the evidence shows nothing about the change there",
+		"stage 2: no decision was judged, so the evidence shows nothing about the change",
+	}
+	for name, c := range map[string]struct {
+		effect func(h *heartbeat.Health, node, region, mode string)
+		want   []string
+	}{
+		"no traffic": {func(*heartbeat.Health, string, string, string) {}, nothing},
+		"some of a stage": {func(h *heartbeat.Health, _, _, mode string) {
+			if mode == settings.TrialShadow {
+				judges(h, 100, 0, 0)
+			}
+		}, inPart},
+	} {
+		l := limitsLand("eu")
+		l.effect = c.effect
+		r, steps := begin(t, l, limitsSpec(shadowAll, all))
+		if play(t, r, steps, nil); r.Phase != Done {
+			t.Fatalf("%s: %s, %q", name, r.Phase, r.Why)
+		}
+		if got := events(r, "no evidence"); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// The history names the overrides whose duration the change creates, changes or deletes, because no figure has the
+// decisions that get another duration.
+func TestOverridesWithAnotherDurationAreNamed(t *testing.T) {
+	own := func(pattern string, limit, durationMs int64) *settings.Override {
+		return &settings.Override{Workspace: "acme", Namespace: "api", Pattern: pattern, Limit: limit, DurationMs: durationMs}
+	}
+	s := limitsSpec(enforceOne, all)
+	s.Limits = &settings.Change{Overrides: []settings.OverrideChange{
+		{Before: own("a", 1, 1000), After: own("a", 1, 2000)},
+		{Before: own("b", 1, 1000)},
+		{After: own("c", 1, 1000)},
+		{Before: own("d", 1, 1000), After: own("d", 2, 1000)},
+		{After: own("e", 1, 0)},
+	}}
+	r, err := New("r1", s, controltest.Ann, []string{"eu"}, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"the evidence leaves out decisions that the change gives another duration, by duration_ms of: " +
+		"acme/api/a, acme/api/b, acme/api/c"}
+	if got := events(r, "no evidence"); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if r, err = New("r1", limitsSpec(all), controltest.Ann, []string{"eu"}, 1000); err != nil || len(events(r, "no evidence")) > 0 {
+		t.Errorf("%v, %q", err, events(r, "no evidence"))
+	}
+}
+
+// A node that was silent and comes back does not count twice.
+func TestANodeThatComesBackCountsOnce(t *testing.T) {
+	var e Effect
+	h := heartbeat.Health{Trial: 1, Limits: new(heartbeat.Limits)}
+	judges(&h, 100, 5, 2)
+	node := fleetNode{ID: "a", Region: "eu", StartedMs: 10, Trial: 1, Limits: h.Limits}
+	here, gone := fleet.Look{Nodes: []fleetNode{node}}, fleet.Look{}
+	silent := fleet.Look{Unheard: []fleet.SilentNode{{ID: "a", Region: "eu"}}}
+	trials := map[int64]bool{1: true}
+	for name, looks := range map[string][]fleet.Look{
+		"silent": {here, silent, here}, "gone": {here, gone, gone}, "moved on": {here, silent, gone},
+	} {
+		e = Effect{}
+		for _, look := range looks {
+			e.observe(look, trials)
+		}
+		got := (&Rollout{Effect: e, Touched: Touches{{Region: "eu", Trial: 1}}}).LimitsEvidence()
+		if got.Judged != 100 || got.NewlyDenied != 5 || got.Callers != 2 || got.Nodes != 1 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// As many newly denied callers as the bound allows pass, and one more does not; at the largest bounds none is counted.
+func TestTheBoundsOfNewlyDenied(t *testing.T) {
+	for _, c := range []struct {
+		most, callers int64
+		breaks        bool
+	}{{10, 10, false}, {10, 11, true}, {0, 0, false}, {0, 1, true}, {NewlyDeniedCallersMax, NewlyDeniedCallersMax + 1, false}} {
+		s := limitsSpec(shadowAll, all)
+		s.Plan.Guardrails.NewlyDeniedCallers = &c.most
+		r, err := New("r1", s, controltest.Ann, []string{"eu"}, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Phase, r.Touched = Baking, Touches{{Region: "eu", Trial: 1}}
+		half := c.callers / 2
+		r.Effect.Nodes = []EffectNode{{ID: "a", Region: "eu", Trial: 1, Newest: EffectTally{effectCallers: half}},
+			{ID: "b", Region: "eu", Trial: 1, Newest: EffectTally{effectCallers: c.callers - half}},
+			{ID: "c", Region: "eu", Trial: 2, Newest: EffectTally{effectCallers: 99, effectProtected: 1}}} // another trial's
+		if broken := of(r, 0, lookOf(nil)).breachOfLimits(); (broken != nil) != c.breaks {
+			t.Errorf("%d callers with a bound of %d: %+v", c.callers, c.most, broken)
+		}
+	}
+	for most, breaks := range map[float64]bool{0: true, 0.5: true, 1: false} {
+		g := DefaultGuardrails()
+		g.LimitsGuardrails = DefaultLimitsGuardrails()
+		g.NewlyDeniedShare = &most
+		w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("a", fleet.Tally{},
+			fleet.Tally{fleet.TallyDecisions: 1000, fleet.TallyJudged: 1000, fleet.TallyNewlyDenied: 900})}}
+		if why := breachIn(g, &w, 0, 0); (why != "") != breaks {
+			t.Errorf("a share of 0.9 with a bound of %v: %q", most, why)
+		}
 	}
 }

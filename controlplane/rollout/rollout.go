@@ -184,6 +184,12 @@ func New(id string, spec Spec, by controlplane.By, regions []string, nowMs int64
 		r.Version = limitsVersion
 	}
 	r.AddEvent(nowMs, by.Actor, "start", by.Reason)
+	if spec.Limits != nil {
+		if names := otherDuration(*spec.Limits); len(names) > 0 {
+			r.AddEvent(nowMs, controlplane.Itself, "no evidence", "the evidence leaves out decisions that the change gives "+
+				"another duration, by duration_ms of: "+controlplane.Several(names))
+		}
+	}
 	r.enter(0)
 	return r, nil
 }
