@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -131,4 +132,27 @@ func FuzzReadLimitsTrial(f *testing.F) {
 			t.Errorf("%v: %+v, then %+v", err, read, twice)
 		}
 	})
+}
+
+// A trial is rejected if it is too long, or does not require limits alone.
+func TestTrialsThatAreRejected(t *testing.T) {
+	trial := LimitsTrial{Mode: TrialShadow, Change: Change{Overrides: []OverrideChange{
+		{After: &Override{Workspace: "w", Namespace: "n", Pattern: "p", Limit: 1}}}}}
+	good, err := trial.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, document := range map[string]string{
+		"too long":       good + strings.Repeat(" ", TrialBytesMax-len(good)+1),
+		"no requires":    strings.Replace(good, `"requires":["limits"]`, `"requires":[]`, 1),
+		"two requires":   strings.Replace(good, `"requires":["limits"]`, `"requires":["limits","more"]`, 1),
+		"other requires": strings.Replace(good, `"requires":["limits"]`, `"requires":["more"]`, 1),
+	} {
+		if _, err := ReadLimitsTrial([]byte(document)); !errors.Is(err, ErrInvalid) || document == good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := ReadLimitsTrial([]byte(good + strings.Repeat(" ", TrialBytesMax-len(good)))); err != nil {
+		t.Error(err)
+	}
 }
