@@ -307,7 +307,8 @@ func (r *transition) revertLimits() error {
 	return nil
 }
 
-// limitsConflict describes how the stored items differ from the states before a change, or returns "" if they are equal.
+// limitsConflict describes how the stored items differ from the states before a change, or returns "" if they are
+// equal.
 func (s Steps) limitsConflict(c settings.Change) (string, error) {
 	return do(s, "look at the limits in force", func(ctx context.Context) (string, error) {
 		conflicts, err := s.work.store.LimitsConflicts(ctx, c)

@@ -46,7 +46,8 @@ func writeListedKeys(w io.Writer, answer *controlv1.ListKeysResponse, after stri
 		}
 	}
 	t.Flush()
-	format.Head(w, "\nThese are the counts that regions have stored: from half of a limit on, in steps of a quarter of it.")
+	format.Head(w, "\nThese are the counts that regions have stored: "+
+		"from half of a limit on, in steps of a quarter of it.")
 	if truncated {
 		format.Head(w, "Some keys have more counts than one answer covers: the sums may be too low.")
 	}

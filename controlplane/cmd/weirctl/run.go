@@ -241,8 +241,8 @@ func (t *hinted) Unwrap() error { return t.error }
 var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout status", "retire": "retire status",
 	"tuning":   "tuning get",
 	"simulate": "rollout status", "token": "token list", "override": "override list", "namespace": "namespace list",
-	"keys": "keys top", "usage": "usage", "reset": "resets", "export": "fleet", "apply": "audit", "fleet": "fleet", "health": "health",
-	"doctor": "doctor", "audit": "audit"}
+	"keys": "keys top", "usage": "usage", "reset": "resets", "export": "fleet", "apply": "audit",
+	"fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
 
 // explain returns the exit code of an error, and the next step.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {

@@ -136,8 +136,8 @@ const barsMost = 96
 // stepsPerBar returns how many steps a character of a line stands for.
 func stepsPerBar(steps int) int { return max(1, (steps+barsMost-1)/barsMost) }
 
-// sparkline draws a value for each step, and a gap for each step that is not known. If the steps are more than barsMost,
-// a character stands for the sum of several, and is a gap if none of them is known.
+// sparkline draws a value for each step, and a gap for each step that is not known. If the steps are more than
+// barsMost, a character stands for the sum of several, and is a gap if none of them is known.
 func sparkline(steps []*controlv1.UsageTime, values []int64) string {
 	levels := []rune("▁▂▃▄▅▆▇█")
 	n := stepsPerBar(len(values))
