@@ -26,7 +26,8 @@ const (
 )
 
 // Usage has the cost that a process has accepted and denied since it started, by namespace. All figures only grow while
-// a row exists, so a later report has everything that an earlier, lost report had. Readers must accept documents of
+// a row exists, and the figures of a removed row stay in the sums of removed rows. So a later report has everything
+// that an earlier, lost report had. Readers must accept documents of
 // older and newer builds, so fields are only ever added.
 //
 // Accepted is cost that the origin has confirmed, or that can never reach it any more. Refunds are deducted. Denied
@@ -38,6 +39,11 @@ type Usage struct {
 	// These are the cost of namespaces that had no row, because the node had UsageRowsMax namespaces with more cost.
 	OtherAccepted int64 `json:"other_accepted"`
 	OtherDenied   int64 `json:"other_denied"`
+
+	// These are the cost of all rows that the process has removed. It goes to the others, as far as no report had it, so
+	// cost is counted even if all reports between the row's last cost and its removal were lost.
+	GoneAccepted int64 `json:"gone_accepted,omitempty"`
+	GoneDenied   int64 `json:"gone_denied,omitempty"`
 }
 
 // UsageRow is the part of a namespace. Names are bytes, encoded in base64.
@@ -94,7 +100,8 @@ func (u *Usage) validate() error {
 		return fmt.Errorf("rows: %d (at most %d)", len(u.Rows), UsageRowsMax)
 	}
 	if err := validateNumbers([]number{{"number", u.Number, 1}, {"other accepted", u.OtherAccepted, 0},
-		{"other denied", u.OtherDenied, 0}}); err != nil {
+		{"other denied", u.OtherDenied, 0}, {"gone accepted", u.GoneAccepted, 0},
+		{"gone denied", u.GoneDenied, 0}}); err != nil {
 		return err
 	}
 	for i := range u.Rows {
@@ -137,13 +144,20 @@ func (u *Usage) Since(earlier *Usage) (cost map[UsageOf]UsageCost, ok bool) {
 		cost[of] = UsageCost{addUsage(was.Accepted, accepted), addUsage(was.Denied, denied)}
 	}
 	add(UsageOf{}, u.OtherAccepted-earlier.OtherAccepted, u.OtherDenied-earlier.OtherDenied)
+	// The gone cost that remains after this loop is new: no earlier report had it.
+	gone := UsageCost{u.GoneAccepted - earlier.GoneAccepted, u.GoneDenied - earlier.GoneDenied}
 	for i := range u.Rows {
 		r, base := &u.Rows[i], UsageRow{}
 		if was := counted[r.Row]; was != nil {
 			base = *was
+			delete(counted, r.Row)
 		}
 		add(UsageOf{string(r.Workspace), string(r.Namespace)}, r.Accepted-base.Accepted, r.Denied-base.Denied)
 	}
+	for _, removed := range counted {
+		gone.Accepted, gone.Denied = max(0, gone.Accepted-removed.Accepted), max(0, gone.Denied-removed.Denied)
+	}
+	add(UsageOf{}, gone.Accepted, gone.Denied)
 	return cost, true
 }
 

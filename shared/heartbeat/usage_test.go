@@ -9,7 +9,8 @@ import (
 // A document with rows of any names that keep UsageRowsBytesMax fits into UsageBytesMax, and is read unchanged.
 func TestUsageDocumentIsBounded(t *testing.T) {
 	for _, length := range []int{1, 2, 3, 50, 191} {
-		u, bytes := Usage{Number: countMax, OtherAccepted: countMax, OtherDenied: countMax}, 0
+		u, bytes := Usage{Number: countMax, OtherAccepted: countMax, OtherDenied: countMax,
+			GoneAccepted: countMax, GoneDenied: countMax}, 0
 		name := strings.Repeat("\xff", length)
 		for len(u.Rows) < UsageRowsMax && bytes+UsageRowBytes(name, name) <= UsageRowsBytesMax {
 			bytes += UsageRowBytes(name, name)
@@ -30,6 +31,7 @@ func TestReadUsageNamesTheFieldAndTheBound(t *testing.T) {
 		"{":                                  "unexpected end",
 		`{"number":0}`:                       "number is 0 (1 to",
 		`{"number":1,"other_accepted":-1}`:   "other accepted is -1 (0 to",
+		`{"number":1,"gone_denied":-1}`:      "gone denied is -1 (0 to",
 		`{"number":1,"rows":[{"n":"YQ=="}]}`: "row 0: workspace is 0 bytes long (1 to 191)",
 		`{"number":1,"rows":[{"w":"YQ=="}]}`: "row 0: namespace is 0 bytes long (1 to 255)",
 		`{"number":1,"rows":[{"w":"YQ==","n":"YQ==","a":-1}]}`:                "row 0: accepted is -1 (0 to",
@@ -59,6 +61,26 @@ func TestUsageSince(t *testing.T) {
 	} {
 		cost, ok := c.later.Since(&earlier)
 		if ok != c.ok || cost[UsageOf{"w", "n"}] != c.want {
+			t.Errorf("%s: %+v, %v", name, cost, ok)
+		}
+	}
+}
+
+// Cost of removed rows that no report had goes to the others. Documents of builds without these sums remove nothing.
+func TestUsageSinceHasTheCostOfRemovedRows(t *testing.T) {
+	w, n := []byte("w"), []byte("n")
+	earlier := Usage{Number: 3, GoneAccepted: 7, Rows: []UsageRow{{w, n, 100, 10, 1}, {w, n, 5, 5, 2}}}
+	kept := earlier.Rows[1:]
+	for name, c := range map[string]struct {
+		later Usage
+		want  UsageCost
+	}{
+		"a row grew before its removal": {Usage{Number: 4, GoneAccepted: 127, GoneDenied: 11, Rows: kept}, UsageCost{20, 1}},
+		"a row did not grow":            {Usage{Number: 4, GoneAccepted: 107, GoneDenied: 10, Rows: kept}, UsageCost{}},
+		"a build without the sums":      {Usage{Number: 4, Rows: kept}, UsageCost{}},
+	} {
+		cost, ok := c.later.Since(&earlier)
+		if !ok || cost[UsageOf{}] != c.want || cost[UsageOf{"w", "n"}] != (UsageCost{}) {
 			t.Errorf("%s: %+v, %v", name, cost, ok)
 		}
 	}

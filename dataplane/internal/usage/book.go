@@ -16,8 +16,8 @@ import (
 const (
 	// periodReports is the number of reports in a period, after which rows can change hands: 5 minutes.
 	periodReports = 20
-	// exchangesMax is how many rows can be closed in a period. A closed row stays in the reports for a period, so that a
-	// report with its last cost arrives, and its place is then free.
+	// exchangesMax is how many rows can be closed in a period. A closed row stays in the reports for a period, so that its
+	// last cost is usually counted with its name. Its place is then free, and its cost is in the sum of removed rows.
 	exchangesMax = heartbeat.UsageRowsMax / 10
 	// candidates is how many namespaces without a row are compared with the rows.
 	candidates = 256
@@ -33,6 +33,7 @@ type Book struct {
 	rows     map[heartbeat.UsageOf]*row
 	bytes    int // sum of heartbeat.UsageRowBytes
 	others   heartbeat.UsageCost
+	gone     heartbeat.UsageCost                       // of removed rows
 	waiting  *topk.Sketch[heartbeat.UsageOf, struct{}] // namespaces without a row, by cost in the period; nil: none
 	lastRow  int64
 	reports  int64
@@ -158,7 +159,8 @@ func (b *Book) Report(now clock.Steady, last bool, collect func()) string {
 	b.others.Accepted = plus(b.others.Accepted, b.unnamedAccepted.Swap(0))
 	b.others.Denied = plus(b.others.Denied, b.unnamedDenied.Swap(0))
 	b.reports++
-	report := heartbeat.Usage{Number: b.reports, OtherAccepted: b.others.Accepted, OtherDenied: b.others.Denied}
+	report := heartbeat.Usage{Number: b.reports, OtherAccepted: b.others.Accepted, OtherDenied: b.others.Denied,
+		GoneAccepted: b.gone.Accepted, GoneDenied: b.gone.Denied}
 	for of, r := range b.rows {
 		report.Rows = append(report.Rows, heartbeat.UsageRow{Workspace: []byte(of.Workspace),
 			Namespace: []byte(of.Namespace), Accepted: r.cost.Accepted, Denied: r.cost.Denied, Row: r.number})
@@ -190,6 +192,7 @@ func (b *Book) current(now clock.Steady, last bool) string {
 func (b *Book) exchangeLocked() {
 	for of, r := range b.rows {
 		if r.closed {
+			b.gone.Accepted, b.gone.Denied = plus(b.gone.Accepted, r.cost.Accepted), plus(b.gone.Denied, r.cost.Denied)
 			delete(b.rows, of)
 			b.bytes -= heartbeat.UsageRowBytes(of.Workspace, of.Namespace)
 		}

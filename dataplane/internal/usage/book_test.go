@@ -55,6 +55,11 @@ func TestReportsHaveAllCostWithinTheirBounds(t *testing.T) {
 			},
 			"unnamed": func(*rapid.T) { b.AcceptUnnamed(1); spent.Accepted++ },
 			"report":  func(*rapid.T) { report() },
+			"lost reports": func(t *rapid.T) {
+				for range rapid.SampledFrom([]int{1, periodReports, 3 * periodReports}).Draw(t, "lost") {
+					b.Report(0, true, none)
+				}
+			},
 			"period": func(*rapid.T) {
 				for range periodReports {
 					report()
@@ -141,5 +146,32 @@ func TestABusyBookLosesOnlyNames(t *testing.T) {
 	b.mu.Unlock()
 	if u := read(t, b.Report(0, true, none)); len(u.Rows) != 0 || u.OtherAccepted != 3 || u.OtherDenied != 4 {
 		t.Errorf("%+v", u)
+	}
+}
+
+// A store that is down for an hour counts all cost afterwards, although rows changed hands meanwhile.
+func TestNoCostIsLostWithRowsThatAreRemovedWhileTheStoreIsDown(t *testing.T) {
+	var b Book
+	for n := range heartbeat.UsageRowsMax {
+		b.Accept("quiet", fmt.Sprint(n), 1)
+	}
+	counted := read(t, b.Report(0, true, none))
+	for n := range heartbeat.UsageRowsMax {
+		b.Accept("quiet", fmt.Sprint(n), 10)
+	}
+	spent := int64(10 * heartbeat.UsageRowsMax)
+	for range 12 * periodReports {
+		b.Accept("busy", "n", 1000)
+		spent += 1000
+		b.Report(0, true, none)
+	}
+	u := read(t, b.Report(0, true, none))
+	var sum int64
+	cost, _ := u.Since(&counted)
+	for _, n := range cost {
+		sum += n.Accepted
+	}
+	if u.GoneAccepted == 0 || sum != spent {
+		t.Errorf("%d of %d is counted; removed rows had %d", sum, spent, u.GoneAccepted)
 	}
 }
