@@ -76,8 +76,9 @@ type UsageStore interface {
 	UsageReported(ctx context.Context, from, until time.Time, rows int) ([]UsageHour, error)
 	// UsageOf returns the hours of a namespace.
 	UsageOf(ctx context.Context, of heartbeat.UsageOf, from, until time.Time, rows int) ([]UsageHour, error)
-	// UsageTop returns the namespaces with the most cost, with their sums. workspace and region are "" for all.
-	UsageTop(ctx context.Context, workspace, region string, from, until time.Time, rows int) ([]UsageSeries, error)
+	// UsageTop returns the namespaces with the most cost, with their sums. No workspaces are all, and region "" is all.
+	UsageTop(ctx context.Context, workspaces []string, region string, from, until time.Time,
+		rows int) ([]UsageSeries, error)
 }
 
 // prepare sets what is left out, rounds the times, and returns the first field outside its bounds.
@@ -160,7 +161,11 @@ func GetUsage(ctx context.Context, store UsageStore, q UsageQuery) (Usage, error
 }
 
 func topUsage(ctx context.Context, store UsageStore, q *UsageQuery) ([]UsageSeries, error) {
-	top, err := store.UsageTop(ctx, q.Workspace, q.Region, q.From, q.Until, usageNamespaceMax)
+	names := q.Visible.Names() // so that namespaces of other workspaces take no place among the rows
+	if q.Workspace != "" {
+		names = []string{q.Workspace}
+	}
+	top, err := store.UsageTop(ctx, names, q.Region, q.From, q.Until, usageNamespaceMax)
 	return slices.DeleteFunc(top, func(s UsageSeries) bool {
 		return s.Sum == heartbeat.UsageCost{} || !q.Visible.Has(s.Workspace) && !q.Visible.All()
 	}), err

@@ -35,7 +35,7 @@ func (s *usageTable) UsageOf(_ context.Context, of heartbeat.UsageOf, from, unti
 	return within(s.hours[of], from, until), nil
 }
 
-func (s *usageTable) UsageTop(_ context.Context, workspace, region string, from, until time.Time,
+func (s *usageTable) UsageTop(_ context.Context, names []string, region string, from, until time.Time,
 	rows int) (top []UsageSeries, err error) {
 	for of, hours := range s.hours {
 		sum := heartbeat.UsageCost{}
@@ -44,7 +44,7 @@ func (s *usageTable) UsageTop(_ context.Context, workspace, region string, from,
 				sum.Accepted, sum.Denied = sum.Accepted+h.Accepted, sum.Denied+h.Denied
 			}
 		}
-		if workspace == "" || of.Workspace == workspace {
+		if len(names) == 0 || slices.Contains(names, of.Workspace) {
 			top = append(top, UsageSeries{UsageOf: of, Sum: sum})
 		}
 	}
@@ -165,5 +165,25 @@ func TestUsageQueryNamesTheFieldAndTheBound(t *testing.T) {
 		if !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
 		}
+	}
+}
+
+// Namespaces of other workspaces, however many there are, hide none of a limited token's.
+func TestUsageOfALimitedTokenIsNotHiddenByOtherWorkspaces(t *testing.T) {
+	mine := heartbeat.UsageOf{Workspace: "mine", Namespace: "n"}
+	hours := func(cost int64) []UsageHour {
+		return []UsageHour{{At: ago(1), Region: "eu", UsageCost: heartbeat.UsageCost{Accepted: cost}}}
+	}
+	table := &usageTable{now: usageNow, hours: map[heartbeat.UsageOf][]UsageHour{mine: hours(1)}}
+	for n := range usageNamespaceMax {
+		table.hours[heartbeat.UsageOf{Workspace: "other", Namespace: fmt.Sprint(n)}] = hours(2)
+	}
+	visible, err := workspaces.New("mine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := GetUsage(t.Context(), table, UsageQuery{Limit: 10, Visible: visible})
+	if err != nil || len(answer.Series) != 1 || answer.Series[0].UsageOf != mine {
+		t.Errorf("%+v, %v", answer.Series, err)
 	}
 }

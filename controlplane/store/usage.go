@@ -40,7 +40,7 @@ func (s nodes) UsageOf(ctx context.Context, of heartbeat.UsageOf, from, until ti
 	return hours, nil
 }
 
-func (s nodes) UsageTop(ctx context.Context, workspace, region string, from, until time.Time,
+func (s nodes) UsageTop(ctx context.Context, workspaces []string, region string, from, until time.Time,
 	rows int) (top []limits.UsageSeries, err error) {
 	var all int64
 	if region == "" {
@@ -51,7 +51,7 @@ func (s nodes) UsageTop(ctx context.Context, workspace, region string, from, unt
 			UsageOf: heartbeat.UsageOf{Workspace: string(workspace), Namespace: string(namespace)},
 			Sum:     heartbeat.UsageCost{Accepted: accepted, Denied: denied}})
 	}
-	if workspace == "" {
+	if len(workspaces) == 0 {
 		found, err := s.queries.UsageTop(ctx, controlplanedb.UsageTopParams{FromMs: unixMs(from), UntilMs: unixMs(until),
 			AllRegions: all, Region: []byte(region), Limit: int32(rows)})
 		for _, f := range found {
@@ -59,7 +59,11 @@ func (s nodes) UsageTop(ctx context.Context, workspace, region string, from, unt
 		}
 		return top, failedUsage(err)
 	}
-	found, err := s.queries.UsageTopOf(ctx, controlplanedb.UsageTopOfParams{Workspaces: [][]byte{[]byte(workspace)},
+	names := make([][]byte, len(workspaces))
+	for i, name := range workspaces {
+		names[i] = []byte(name)
+	}
+	found, err := s.queries.UsageTopOf(ctx, controlplanedb.UsageTopOfParams{Workspaces: names,
 		FromMs: unixMs(from), UntilMs: unixMs(until), AllRegions: all, Region: []byte(region), Limit: int32(rows)})
 	for _, f := range found {
 		add(f.WorkspaceID, f.Namespace, f.Accepted, f.Denied)

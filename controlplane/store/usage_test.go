@@ -66,10 +66,12 @@ func testUsage(t *testing.T) {
 		t.Errorf("hours %+v, %v", hours, err)
 	}
 	for _, c := range []struct {
-		workspace, region string
-		want              []int64
-	}{{"", "", []int64{300, 205, 0}}, {"w", "", []int64{205}}, {"w", "eu", []int64{5}}, {"", "us", []int64{300, 200}}} {
-		top, err := store.UsageTop(t.Context(), c.workspace, c.region, from, until, 10)
+		workspaces []string
+		region     string
+		want       []int64
+	}{{nil, "", []int64{300, 205, 0}}, {[]string{"w"}, "", []int64{205}}, {[]string{"w"}, "eu", []int64{5}},
+		{nil, "us", []int64{300, 200}}, {[]string{"v", "w"}, "", []int64{300, 205}}} {
+		top, err := store.UsageTop(t.Context(), c.workspaces, c.region, from, until, 10)
 		var got []int64
 		for _, s := range top {
 			got = append(got, s.Sum.Accepted)
