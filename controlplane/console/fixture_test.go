@@ -401,7 +401,7 @@ func (s usageRows) UsageOf(_ context.Context, of heartbeat.UsageOf, from, until 
 	return s.world.usage[of], nil
 }
 
-func (s usageRows) UsageTop(_ context.Context, workspace, region string, from, until time.Time, rows int) (top []limits.UsageSeries, err error) {
+func (s usageRows) UsageTop(_ context.Context, _ []string, _ string, from, until time.Time, rows int) (top []limits.UsageSeries, err error) {
 	for of, hours := range s.world.usage {
 		one := limits.UsageSeries{UsageOf: of}
 		for _, h := range hours {

@@ -330,7 +330,7 @@ func (l largeUsage) UsageOf(ctx context.Context, of heartbeat.UsageOf, from, unt
 	return hours, err
 }
 
-func (l largeUsage) UsageTop(ctx context.Context, _, _ string, from, until time.Time, rows int) (top []limits.UsageSeries, err error) {
+func (l largeUsage) UsageTop(ctx context.Context, _ []string, _ string, from, until time.Time, rows int) (top []limits.UsageSeries, err error) {
 	if l.empty || l.down != nil {
 		return nil, l.down
 	}
