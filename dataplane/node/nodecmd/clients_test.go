@@ -137,7 +137,7 @@ func grantNode(t *testing.T, maria *servers.SQL, database string) {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	if granted != 15 {
-		t.Fatalf("%d statements about weir_node in schema/README.md, want 15", granted)
+	if granted != 17 {
+		t.Fatalf("%d statements about weir_node in schema/README.md, want 17", granted)
 	}
 }
