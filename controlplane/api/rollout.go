@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	"github.com/weirhq/weir/controlplane/rollout"
 	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -37,7 +38,7 @@ func (s rolloutService) StartRollout(ctx context.Context,
 	msg := req.Msg
 	spec := rollout.Spec{Tuning: msg.GetTuning(), Plan: rolloutPlan(msg.GetPlan())}
 	if change := msg.GetLimits(); change != nil {
-		spec.Limits = limitsChange(change)
+		spec.Limits = new(limitchange.Of(change))
 		defaultLimits(&spec.Plan.Guardrails.LimitsGuardrails)
 	}
 	if err := errors.Join(spec.Validate(), s.tellsApart(spec.Plan.Quorum)); err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	"github.com/weirhq/weir/controlplane/rollout"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -91,7 +92,7 @@ func rolloutAnswer(r rollout.Rollout) *controlv1.Rollout {
 	if r.Spec.Limits == nil {
 		answer.Tuning = r.Document
 	} else {
-		answer.Limits, answer.Evidence = limitsAnswer(*r.Spec.Limits), evidenceAnswer(r.LimitsEvidence())
+		answer.Limits, answer.Evidence = limitchange.Message(*r.Spec.Limits), evidenceAnswer(r.LimitsEvidence())
 	}
 	if r.Phase == rollout.Awaiting {
 		answer.Approvals = approvals(r.Spec.Plan.Quorum, r.Approvals, r.Evidence())

@@ -7,56 +7,6 @@ import (
 	settingsdoc "github.com/weirhq/weir/shared/settings"
 )
 
-// limitsChange reads a change of limits.
-func limitsChange(from *controlv1.LimitsChange) *settingsdoc.Change {
-	change := new(settingsdoc.Change)
-	for _, n := range from.GetNamespaces() {
-		change.Namespaces = append(change.Namespaces, settingsdoc.NamespaceChange{
-			Before: namespaceSide(n.GetBefore()), After: namespaceSide(n.GetAfter())})
-	}
-	for _, o := range from.GetOverrides() {
-		change.Overrides = append(change.Overrides, settingsdoc.OverrideChange{
-			Before: overrideSide(o.GetBefore()), After: overrideSide(o.GetAfter())})
-	}
-	return change
-}
-
-func namespaceSide(n *controlv1.Namespace) settingsdoc.Namespace {
-	return settingsdoc.Namespace{Workspace: n.GetWorkspace(), Namespace: n.GetNamespace(), Shadow: n.GetShadow(),
-		Mode: n.GetMode(), Outage: n.GetOutage(), NodeShare: n.GetNodeShare(), Window: n.GetWindow(),
-		Estimate: n.GetEstimate()}
-}
-
-func overrideSide(o *controlv1.Override) *settingsdoc.Override {
-	if o == nil {
-		return nil
-	}
-	return &settingsdoc.Override{Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
-		Limit: o.GetLimit(), DurationMs: o.GetDurationMs(), Candidate: o.GetCandidate(), Shadow: o.GetShadow()}
-}
-
-func limitsAnswer(c settingsdoc.Change) *controlv1.LimitsChange {
-	namespace := func(n settingsdoc.Namespace) *controlv1.Namespace {
-		return &controlv1.Namespace{Workspace: valid(n.Workspace), Namespace: valid(n.Namespace), Shadow: n.Shadow,
-			Mode: n.Mode, Outage: n.Outage, NodeShare: n.NodeShare, Window: n.Window, Estimate: n.Estimate}
-	}
-	override := func(o *settingsdoc.Override) *controlv1.Override {
-		if o == nil {
-			return nil
-		}
-		return &controlv1.Override{Workspace: valid(o.Workspace), Namespace: valid(o.Namespace), Pattern: valid(o.Pattern),
-			Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow}
-	}
-	return &controlv1.LimitsChange{
-		Namespaces: each(c.Namespaces, func(n settingsdoc.NamespaceChange) *controlv1.NamespaceChange {
-			return &controlv1.NamespaceChange{Before: namespace(n.Before), After: namespace(n.After)}
-		}),
-		Overrides: each(c.Overrides, func(o settingsdoc.OverrideChange) *controlv1.OverrideChange {
-			return &controlv1.OverrideChange{Before: override(o.Before), After: override(o.After)}
-		}),
-	}
-}
-
 // planLimits reads the guardrails of limits. Fields that are absent stay nil: see defaultLimits.
 func planLimits(g *controlv1.RolloutGuardrails) (rails rollout.LimitsGuardrails) {
 	rails.NewlyDeniedShare, rails.NewlyDeniedCallers = g.NewlyDeniedShare, g.NewlyDeniedCallers

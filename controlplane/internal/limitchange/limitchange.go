@@ -1,5 +1,5 @@
 // Package limitchange converts changes of limits between documents and messages of the operators' API, and describes
-// them for people. weirctl and the console share it.
+// them for people. weirctl, the console and the API share it.
 package limitchange
 
 import (
@@ -11,11 +11,17 @@ import (
 	"github.com/weirhq/weir/shared/settings"
 )
 
-// NamespaceOf converts a namespace to its form in a document.
+// NamespaceOf converts a stored namespace to its form in a document, with WindowOf.
 func NamespaceOf(n *controlv1.Namespace) settings.Namespace {
+	in := namespaceOf(n)
+	in.Window = WindowOf(n)
+	return in
+}
+
+func namespaceOf(n *controlv1.Namespace) settings.Namespace {
 	return settings.Namespace{
 		Workspace: n.GetWorkspace(), Namespace: n.GetNamespace(), Shadow: n.GetShadow(),
-		Mode: n.GetMode(), Outage: n.GetOutage(), NodeShare: n.GetNodeShare(), Window: WindowOf(n),
+		Mode: n.GetMode(), Outage: n.GetOutage(), NodeShare: n.GetNodeShare(), Window: n.GetWindow(),
 		Estimate: n.GetEstimate(),
 	}
 }
@@ -34,11 +40,12 @@ func OverrideOf(o *controlv1.Override) settings.Override {
 	}
 }
 
-// Of converts a message to a change. A side of an override that is absent stays absent.
+// Of converts a message to a change. A side of an override that is absent stays absent, and so does a window: every
+// build that knows changes of limits sends windows.
 func Of(m *controlv1.LimitsChange) (c settings.Change) {
 	for _, n := range m.GetNamespaces() {
-		c.Namespaces = append(c.Namespaces, settings.NamespaceChange{Before: NamespaceOf(n.GetBefore()),
-			After: NamespaceOf(n.GetAfter())})
+		c.Namespaces = append(c.Namespaces, settings.NamespaceChange{Before: namespaceOf(n.GetBefore()),
+			After: namespaceOf(n.GetAfter())})
 	}
 	side := func(o *controlv1.Override) *settings.Override {
 		if o == nil {
@@ -52,7 +59,7 @@ func Of(m *controlv1.LimitsChange) (c settings.Change) {
 	return c
 }
 
-// Message converts a change to its message.
+// Message converts a change to its message. It replaces invalid UTF-8 in names, because a message cannot have it.
 func Message(c settings.Change) *controlv1.LimitsChange {
 	m := &controlv1.LimitsChange{}
 	for _, n := range c.Namespaces {
@@ -68,17 +75,19 @@ func Message(c settings.Change) *controlv1.LimitsChange {
 
 func namespaceMessage(n settings.Namespace) *controlv1.Namespace {
 	return &controlv1.Namespace{
-		Workspace: n.Workspace, Namespace: n.Namespace, Shadow: n.Shadow, Mode: n.Mode, Outage: n.Outage,
+		Workspace: valid(n.Workspace), Namespace: valid(n.Namespace), Shadow: n.Shadow, Mode: n.Mode, Outage: n.Outage,
 		NodeShare: n.NodeShare, Window: n.Window, Estimate: n.Estimate,
 	}
 }
+
+func valid(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
 func overrideMessage(o *settings.Override) *controlv1.Override {
 	if o == nil {
 		return nil
 	}
-	return &controlv1.Override{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern, Limit: o.Limit,
-		DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow}
+	return &controlv1.Override{Workspace: valid(o.Workspace), Namespace: valid(o.Namespace), Pattern: valid(o.Pattern),
+		Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow}
 }
 
 // Protected reads WORKSPACE/NAMESPACE/PATTERN. Only a pattern can contain a slash, because the text is split at the

@@ -46,6 +46,20 @@ func TestAChangeSurvivesItsMessage(t *testing.T) {
 	})
 }
 
+// A name with invalid UTF-8 is shown as far as it is valid. A window that a message lacks is not made up: the API
+// rejects it.
+func TestNamesAreValidAndWindowsAreNotMadeUp(t *testing.T) {
+	broken := settings.Override{Workspace: "a\xff", Namespace: "\xff", Pattern: "u\xff*"}
+	m := Message(settings.Change{Overrides: []settings.OverrideChange{{Before: &broken}},
+		Namespaces: []settings.NamespaceChange{{Before: settings.Namespace{Workspace: "\xff", Namespace: "b\xff"}}}})
+	if _, err := proto.Marshal(m); err != nil || m.GetOverrides()[0].GetBefore().GetPattern() != "u\uFFFD*" {
+		t.Errorf("%v: %v", m, err)
+	}
+	if got := Of(m).Namespaces[0].Before.Window; got != "" {
+		t.Errorf("window %q", got)
+	}
+}
+
 func same(a, b *settings.Override) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // Each item is a line with its sign. A changed item lists only the fields that change.
