@@ -10,7 +10,7 @@ import (
 func TestDependencyRules(t *testing.T) {
 	const module = "github.com/weirhq/weir/"
 	const parts = ". ./access ./audit ./fleet ./queries ./tunings"
-	const jobs = parts + " ./cleanup ./limits ./previews ./retire ./rollout ./watch"
+	const jobs = parts + " ./cleanup ./limits ./previews ./retire ./rollout/... ./watch"
 	rules := []struct{ packages, forbidden, why string }{
 		{". ./store ./api ./console ./cmd/weirctl", module + "dataplane", "the planes do not know each other; weir-control's main hands the simulator to previews and a limiter to the console"},
 		{jobs + " ./store ./api", "github.com/restatedev/", "steps must run and be tested without Restate; restate/handlers is its only importer"},
@@ -30,6 +30,7 @@ func TestDependencyRules(t *testing.T) {
 		{parts + " ./limits ./previews ./rollout", module + "controlplane/cleanup", "only retirements use its batches, and the watch its status"},
 		{". ./audit ./fleet ./queries ./tunings ./cleanup ./limits ./previews ./rollout", module + "controlplane/access", "who may do something is decided before it is done; only approvals of a retirement name a role"},
 		{". ./access ./audit ./cleanup ./limits", module + "controlplane/fleet", "they work without nodes"},
+		{"./rollout/plan", module + "controlplane/rollout/guard", "a plan has bounds, whatever the figures are"},
 		{".", module + "controlplane/audit", "what jobs share knows no job"},
 		{"./console", "github.com/restatedev/", "the console speaks to the API only"},
 		{"./console", "github.com/go-sql-driver/mysql", "the console speaks to the API only"},

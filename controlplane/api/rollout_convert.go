@@ -7,6 +7,7 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -14,31 +15,31 @@ import (
 const bakeDefault = 5 * time.Minute
 
 // rolloutPlan reads a plan. Fields that it lacks have their default.
-func rolloutPlan(p *controlv1.RolloutPlan) rollout.Plan {
-	plan := rollout.DefaultPlan()
-	if p == nil {
-		return plan
+func rolloutPlan(from *controlv1.RolloutPlan) plan.Plan {
+	p := plan.DefaultPlan()
+	if from == nil {
+		return p
 	}
-	set(&plan.BaselineMs, p.BaselineMs)
-	set(&plan.ApplyTimeoutMs, p.ApplyTimeoutMs)
-	set(&plan.LeaseMs, p.LeaseMs)
-	set(&plan.Approvers, p.Approvers)
-	set(&plan.ApprovalTTLMs, p.ApprovalTtlMs)
-	for _, s := range p.GetStages() {
-		stage := rollout.Stage{
+	set(&p.BaselineMs, from.BaselineMs)
+	set(&p.ApplyTimeoutMs, from.ApplyTimeoutMs)
+	set(&p.LeaseMs, from.LeaseMs)
+	set(&p.Approvers, from.Approvers)
+	set(&p.ApprovalTTLMs, from.ApprovalTtlMs)
+	for _, s := range from.GetStages() {
+		stage := plan.Stage{
 			Regions: s.GetRegions(), SharePercent: int(s.GetSharePercent()), All: s.GetAll(),
 			BakeMs: bakeDefault.Milliseconds(), Approval: s.GetApproval(), Shadow: s.GetShadow(),
-			StageNodes: rollout.StageNodes{NodesPercent: int(s.GetNodesPercent()), Nodes: int(s.GetNodes())},
+			StageNodes: plan.StageNodes{NodesPercent: int(s.GetNodesPercent()), Nodes: int(s.GetNodes())},
 		}
 		set(&stage.BakeMs, s.BakeMs)
-		plan.Stages = append(plan.Stages, stage)
+		p.Stages = append(p.Stages, stage)
 	}
-	g := p.GetGuardrails()
+	g := from.GetGuardrails()
 	if g == nil {
-		return plan
+		return p
 	}
-	rails := &plan.Guardrails
-	for to, from := range map[*rollout.Ceiling]*controlv1.RolloutCeiling{
+	rails := &p.Guardrails
+	for to, from := range map[*plan.Ceiling]*controlv1.RolloutCeiling{
 		&rails.ErrorsPerMinute: g.GetErrorsPerMinute(),
 		&rails.RowsPerSecond:   g.GetRowsPerSecond(),
 		&rails.DegradedShare:   g.GetDegradedShare(),
@@ -59,10 +60,10 @@ func rolloutPlan(p *controlv1.RolloutPlan) rollout.Plan {
 	for _, q := range g.GetQueries() {
 		rails.Queries = append(rails.Queries, planQuery(q))
 	}
-	return plan
+	return p
 }
 
-func planComparison(to *rollout.Comparison, from *controlv1.RolloutComparison) {
+func planComparison(to *plan.Comparison, from *controlv1.RolloutComparison) {
 	if from == nil {
 		return
 	}
@@ -132,7 +133,7 @@ func rolloutRegion(r *rollout.Rollout, t rollout.Touched) *controlv1.RolloutRegi
 	return region
 }
 
-func rolloutGuardrails(g rollout.Guardrails) *controlv1.RolloutGuardrails {
+func rolloutGuardrails(g plan.Guardrails) *controlv1.RolloutGuardrails {
 	rails := &controlv1.RolloutGuardrails{
 		ErrorsPerMinute: rolloutCeiling(g.ErrorsPerMinute), RowsPerSecond: rolloutCeiling(g.RowsPerSecond),
 		DegradedShare: rolloutCeiling(g.DegradedShare),
@@ -147,7 +148,7 @@ func rolloutGuardrails(g rollout.Guardrails) *controlv1.RolloutGuardrails {
 	return rails
 }
 
-func rolloutCeiling(c rollout.Ceiling) *controlv1.RolloutCeiling {
+func rolloutCeiling(c plan.Ceiling) *controlv1.RolloutCeiling {
 	return &controlv1.RolloutCeiling{Factor: &c.Factor, Least: &c.Least, Off: c.Off}
 }
 

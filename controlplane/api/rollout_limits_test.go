@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/rollout/guard"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -45,10 +46,10 @@ func TestARolloutOfLimits(t *testing.T) {
 	}
 	one := f.rollouts.one
 	one.Touched = rollout.Touches{{Region: "eu", Trial: 7}}
-	one.Effect.Nodes = []rollout.EffectNode{{ID: "n1", Region: "eu", Trial: 7, Newest: rollout.EffectTally{100, 4, 6, 2, 1, 1},
-		Spaces: []rollout.SpaceTally{{100, 4, 6, 2}}}}
-	one.Effect.Spaces = []rollout.EffectSpace{{Workspace: []byte("acme"), Namespace: []byte("api")}}
-	one.Effect.Top = []rollout.AffectedCaller{{TopKey: heartbeat.TopKey{Workspace: []byte("acme"), Namespace: []byte("api"),
+	one.Effect.Nodes = []guard.EffectNode{{ID: "n1", Region: "eu", Trial: 7, Newest: guard.EffectTally{100, 4, 6, 2, 1, 1},
+		Spaces: []guard.SpaceTally{{100, 4, 6, 2}}}}
+	one.Effect.Spaces = []guard.EffectSpace{{Workspace: []byte("acme"), Namespace: []byte("api")}}
+	one.Effect.Top = []guard.AffectedCaller{{TopKey: heartbeat.TopKey{Workspace: []byte("acme"), Namespace: []byte("api"),
 		Identifier: []byte("u\xff"), DurationMs: 1000, Limit: 8, Count: 2}, Protected: true}}
 	answer, err := client.RolloutStatus(t.Context(), connect.NewRequest(&controlv1.RolloutStatusRequest{Id: "r1"}))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
@@ -177,7 +178,7 @@ func TestThePlansLease(t *testing.T) {
 	if got := rolloutPlan(&controlv1.RolloutPlan{LeaseMs: &ms}).LeaseMs; got != ms {
 		t.Errorf("%d", got)
 	}
-	if got := rolloutPlan(nil).LeaseMs; got != rollout.DefaultPlan().LeaseMs {
+	if got := rolloutPlan(nil).LeaseMs; got != plan.DefaultPlan().LeaseMs {
 		t.Errorf("%d by default", got)
 	}
 }

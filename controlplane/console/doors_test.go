@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
-	"github.com/weirhq/weir/controlplane/rollout"
+	rolloutplan "github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
@@ -380,7 +380,7 @@ func TestForms(t *testing.T) {
 	if a.status != http.StatusSeeOther || w.one == nil || !strings.Contains(b.get(a.header.Get("Location")).body, "The rollout has started.") {
 		t.Fatalf("start: %d %v", a.status, a.header)
 	}
-	if w.one.Spec.Plan.Guardrails.LatencyUs != rollout.DefaultGuardrails().LatencyUs {
+	if w.one.Spec.Plan.Guardrails.LatencyUs != rolloutplan.DefaultGuardrails().LatencyUs {
 		t.Errorf("what the form does not have is not the default: %+v", w.one.Spec.Plan.Guardrails)
 	}
 	stages := w.one.Spec.Plan.Stages

@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
+	rolloutplan "github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -98,9 +99,9 @@ func TestTheFleetStaysWhenMySQLGoes(t *testing.T) {
 	}
 }
 
-func plan() rollout.Plan {
-	p := rollout.DefaultPlan()
-	p.Stages = []rollout.Stage{{Regions: []string{"eu"}, BakeMs: 60_000}, {All: true, BakeMs: 60_000, Approval: true}}
+func plan() rolloutplan.Plan {
+	p := rolloutplan.DefaultPlan()
+	p.Stages = []rolloutplan.Stage{{Regions: []string{"eu"}, BakeMs: 60_000}, {All: true, BakeMs: 60_000, Approval: true}}
 	return p
 }
 

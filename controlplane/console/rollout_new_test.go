@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane/internal/controltest"
-	"github.com/weirhq/weir/controlplane/rollout"
+	rolloutplan "github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 )
@@ -51,7 +51,7 @@ func TestStagesAreAdded(t *testing.T) {
 	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther {
 		t.Fatalf("%d\n%s", a.status, a.body)
 	}
-	if got := w.one.Spec.Plan.Stages; len(got) != rollout.StagesMax || got[18].SharePercent != 19 || !got[19].All {
+	if got := w.one.Spec.Plan.Stages; len(got) != rolloutplan.StagesMax || got[18].SharePercent != 19 || !got[19].All {
 		t.Errorf("%+v", got)
 	}
 }
@@ -124,7 +124,7 @@ func TestGuardrailsOfTheForm(t *testing.T) {
 	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther {
 		t.Fatalf("%d\n%s", a.status, a.body)
 	}
-	want := rollout.DefaultGuardrails()
+	want := rolloutplan.DefaultGuardrails()
 	want.RowsPerSecond.Factor, want.LatencyUs.Off, want.DeniedShareShift, want.RestartsPerHour = 5, true, 1, 4
 	if got := w.one.Spec.Plan.Guardrails; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v, want %+v", got, want)

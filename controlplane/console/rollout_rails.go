@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirhq/weir/controlplane/rollout"
+	rolloutplan "github.com/weirhq/weir/controlplane/rollout/plan"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -26,10 +26,10 @@ func (r railForm) Changed() bool {
 
 // railForms returns the guardrails with their defaults.
 func railForms() (forms []railForm) {
-	standard := rollout.DefaultGuardrails()
+	standard := rolloutplan.DefaultGuardrails()
 	for _, r := range []struct {
 		name, label, unit string
-		rollout.Ceiling
+		rolloutplan.Ceiling
 	}{
 		{"errors_per_minute", "Errors of relays and settings", "a node and minute", standard.ErrorsPerMinute},
 		{"rows_per_second", "MySQL rows", "a region and second", standard.RowsPerSecond},
@@ -49,7 +49,7 @@ func plainFigure(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) 
 
 // readRails reads the guardrails from the form. nil stands for a new form. Fields that are missing have their default.
 func (f *planForm) readRails(values url.Values) {
-	standard := rollout.DefaultGuardrails()
+	standard := rolloutplan.DefaultGuardrails()
 	f.Rails = railForms()
 	f.Shift = field{Name: "guard.denied_share_shift", Label: "Allowed shift of denied decisions",
 		Hint: plainFigure(standard.DeniedShareShift), Value: plainFigure(standard.DeniedShareShift)}

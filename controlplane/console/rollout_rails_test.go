@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/rollout/guard"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -53,7 +54,7 @@ func TestWhereARolloutIs(t *testing.T) {
 	w.set(func() {
 		w.one.TrialsEnded = false
 		w.one.Touched = []rollout.Touched{{Region: "eu", Trial: 7, Below: tuning.TrialShare("eu-1") + 1}}
-		w.one.Watch = []rollout.RegionWatch{{Region: "eu", Nodes: []rollout.WatchedNode{{ID: "eu-1"}}}}
+		w.one.Watch = []guard.RegionWatch{{Region: "eu", Nodes: []guard.WatchedNode{{ID: "eu-1"}}}}
 	})
 	if page := b.get("/console/rollouts/at/r1").body; !strings.Contains(page, "<b>eu</b> on trial 7: 1 of 1 node") {
 		t.Error("not how many nodes have it")

@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -20,7 +21,7 @@ const (
 	TimeMin     = 5 * time.Second // of less, two regions of a few nodes have no answer
 	TimeMax     = time.Minute
 
-	previewRegionsMax = rollout.RegionsMax
+	previewRegionsMax = plan.RegionsMax
 	previewNodesMax   = fleet.NodesMax
 	previewKeysMax    = 1_000_000_000
 )

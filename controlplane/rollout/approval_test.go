@@ -9,6 +9,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
 
 var cid = controlplane.By{Actor: "cid", Reason: "looks well"}
@@ -141,7 +142,7 @@ func TestAnApprovalIsOfItsEvidence(t *testing.T) {
 		"the id":         func(r *Rollout) { r.ID = "other" },
 	} {
 		other := *r
-		other.Stages, other.Touched = append([]StagePlan(nil), r.Stages...), append([]Touched(nil), r.Touched...)
+		other.Stages, other.Touched = append([]plan.StagePlan(nil), r.Stages...), append([]Touched(nil), r.Touched...)
 		if change(&other); other.Evidence() == seen.Evidence {
 			t.Errorf("%s is no evidence", name)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
 
 // If the token of an approver is revoked, the approval is dropped when the next approval arrives. The stage then needs
@@ -18,7 +19,7 @@ func TestARolloutDropsApprovalsOfEndedCredentials(t *testing.T) {
 		r := &Rollout{ID: "r1", Phase: Awaiting, Asked: 3}
 		r.Epoch = 4
 		r.Spec.Plan.Approvers = 2
-		r.Stages = []StagePlan{{Approval: true}}
+		r.Stages = []plan.StagePlan{{Approval: true}}
 		r.Approvals = []controlplane.Approval{{By: controlplane.By{Actor: "bob", Reason: "fine"}, AtMs: nowMs - 1000, Evidence: r.Evidence()}}
 		return r
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout/guard"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
@@ -20,8 +21,8 @@ func (r *Rollout) turn(wanted Phase, actor, why string) time.Duration {
 	r.Phase, r.Wanted, r.Why = RollingBack, wanted, why
 	r.Paused, r.Watch, r.DueMs, r.SinceMs, r.Waiting, r.EndedMs = nil, nil, 0, 0, "", 0
 	r.Bake, r.Reverted = Bake{}, false
-	r.Effect.fold(nil)
-	r.Compared, r.TrialsEnded, r.LeasesMs, r.Unknown = Compared{}, false, 0, ""
+	r.Effect.End()
+	r.Compared, r.TrialsEnded, r.LeasesMs, r.Unknown = guard.Compared{}, false, 0, ""
 	r.AddEvent(r.MovedMs, actor, "roll back", why)
 	return 0
 }
@@ -53,7 +54,7 @@ func (r *transition) rollBack() (time.Duration, error) {
 	}
 	r.Clocks.See(r.look, r.nowMs)
 	if r.held() {
-		return r.Spec.Plan.pollEvery(), nil
+		return r.Spec.Plan.PollEvery(), nil
 	}
 	return r.withdraw(), nil
 }
@@ -104,14 +105,14 @@ func (r *transition) withdraw() time.Duration {
 		r.Waiting = lag
 		if r.nowMs >= r.DueMs {
 			r.Trouble = "the rollback has not reached all nodes in time: " + lag
-			return max(r.Spec.Plan.pollEvery(), min(waitMax, time.Duration(r.Spec.Plan.ApplyTimeoutMs)*time.Millisecond))
+			return r.Spec.Plan.TroubleEvery()
 		}
-		return r.Spec.Plan.pollEvery()
+		return r.Spec.Plan.PollEvery()
 	case silent == "":
 	case r.nowMs < r.LeasesMs:
 		r.Waiting = fmt.Sprintf("%s, and may run the tuning until their leases end in %s", silent,
 			controlplane.Seconds(time.Duration(r.LeasesMs-r.nowMs)*time.Millisecond))
-		return r.Spec.Plan.pollEvery()
+		return r.Spec.Plan.PollEvery()
 	case r.Keeps: // they have stored the version, which has no lease
 		r.Unknown = silent + ", so their tuning is unknown"
 		if r.Spec.Limits != nil {
@@ -185,8 +186,8 @@ func (r *transition) writtenBy() controlplane.By {
 }
 
 func (r *Rollout) end(outcome Phase, actor string) time.Duration {
-	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch, r.Compared = outcome, r.MovedMs, 0, "", nil, Compared{}
-	r.Effect.fold(nil)
+	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch, r.Compared = outcome, r.MovedMs, 0, "", nil, guard.Compared{}
+	r.Effect.End()
 	r.AddEvent(r.MovedMs, actor, string(outcome), strings.Trim(r.Why+"; "+r.Unknown, "; "))
 	return -1
 }

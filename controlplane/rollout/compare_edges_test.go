@@ -3,11 +3,14 @@ package rollout
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/guard"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
@@ -17,7 +20,7 @@ import (
 func TestAStageWithoutNodesIsNotCompared(t *testing.T) {
 	l := newLand("eu", "us")
 	l.rows = append(l.rows, tunings.Write{ID: "x", Region: "ap", Document: defaultDocument})
-	r, steps := begin(t, l, spec(canary, Stage{SharePercent: 66, BakeMs: 60_000}, all))
+	r, steps := begin(t, l, spec(canary, plan.Stage{SharePercent: 66, BakeMs: 60_000}, all))
 	play(t, r, steps, nil)
 	if r.Phase != Done {
 		t.Errorf("%s %q", r.Phase, r.Why)
@@ -29,13 +32,13 @@ func TestAStageWithoutNodesIsNotCompared(t *testing.T) {
 func inTide(t *testing.T, baselineMs int64, second does) (*tide, *Rollout, inLand) {
 	t.Helper()
 	l := newTide(1, 20, second, "a")
-	plan := DefaultPlan()
-	plan.BaselineMs, plan.Guardrails.DeniedShareShift = baselineMs, 1
-	plan.Stages = []Stage{part(StageNodes{Nodes: 1}), {All: true}}
-	for i := range plan.Stages {
-		plan.Stages[i].BakeMs = 300_000
+	p := plan.DefaultPlan()
+	p.BaselineMs, p.Guardrails.DeniedShareShift = baselineMs, 1
+	p.Stages = []plan.Stage{part(plan.StageNodes{Nodes: 1}), {All: true}}
+	for i := range p.Stages {
+		p.Stages[i].BakeMs = 300_000
 	}
-	r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
+	r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: p})
 	return l, r, steps
 }
 
@@ -105,7 +108,7 @@ func TestNodesThatComeAndGoAreNotCompared(t *testing.T) {
 //weir:unraced
 func TestAPauseForgetsWhatWasCompared(t *testing.T) {
 	l := landOf(20, "a")
-	s := spec(part(StageNodes{Nodes: 1}), all)
+	s := spec(part(plan.StageNodes{Nodes: 1}), all)
 	s.Plan.BaselineMs = 120_000
 	r, steps := begin(t, l, s)
 	play(t, r, steps, func() bool { return len(r.Compared.Regions) > 0 && len(r.Compared.Regions[0].Beside) > 6 })
@@ -137,16 +140,17 @@ func TestNodesThatComeAndGoAreForgotten(t *testing.T) {
 		l.dead[id] = true
 		l.pass(40 * time.Second)
 	}
-	if b, _ := json.Marshal(r.Compared); len(r.Compared.region("us").Nodes) > 5 {
-		t.Errorf("%d nodes, %d bytes", len(r.Compared.region("us").Nodes), len(b))
+	i := slices.IndexFunc(r.Compared.Regions, func(c guard.ComparedRegion) bool { return c.Region == "us" })
+	if b, _ := json.Marshal(r.Compared); len(r.Compared.Regions[i].Nodes) > 5 {
+		t.Errorf("%d nodes, %d bytes", len(r.Compared.Regions[i].Nodes), len(b))
 	}
 }
 
 // All series that can ever exist share the error rate, also the series of regions that come later.
 func TestTheErrorRateIsSharedByAll(t *testing.T) {
 	l := landOf(4, "eu")
-	r, steps := begin(t, l, spec(part(StageNodes{NodesPercent: 25}), part(StageNodes{NodesPercent: 50}),
-		part(StageNodes{NodesPercent: 75}), all))
+	r, steps := begin(t, l, spec(part(plan.StageNodes{NodesPercent: 25}), part(plan.StageNodes{NodesPercent: 50}),
+		part(plan.StageNodes{NodesPercent: 75}), all))
 	play(t, r, steps, func() bool { return r.Phase == Baking })
 	for i := range 6 {
 		for j := range 4 {
@@ -164,8 +168,10 @@ func TestTheErrorRateIsSharedByAll(t *testing.T) {
 	for _, n := range series {
 		all += n
 	}
-	if all <= 10 || all > r.Compared.series(r.Stages) {
-		t.Errorf("%d series share the error rate as %d", all, r.Compared.series(r.Stages))
+	const figures = 5
+	each := 1 - r.judge(0).Comparisons()[0].Enough
+	if shared := r.Spec.Plan.Guardrails.Comparison.ErrorRate / 2 / figures / each; all <= 10 || float64(all) > shared+0.01 {
+		t.Errorf("%d series share the error rate as %v", all, shared)
 	}
 }
 
@@ -173,7 +179,7 @@ func TestTheErrorRateIsSharedByAll(t *testing.T) {
 // too.
 func TestNodesOfEarlierStagesAreForgotten(t *testing.T) {
 	l := landOf(20, "a")
-	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 1}), part(StageNodes{NodesPercent: 50}), all))
+	r, steps := begin(t, l, spec(part(plan.StageNodes{Nodes: 1}), part(plan.StageNodes{NodesPercent: 50}), all))
 	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == Baking })
 	if len(r.Compared.Stages) != 2 || r.Compared.Stages[0].Nodes != nil || len(r.Compared.Stages[1].Nodes) != 1 {
 		t.Errorf("%+v", r.Compared.Stages)

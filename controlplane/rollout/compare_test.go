@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -73,7 +74,7 @@ func (t *tide) second(h *heartbeat.Health, n *fleet.Row, denied, times float64) 
 func TestNodesThatGoEverywhereAreNoBreach(t *testing.T) {
 	for where, want := range map[string]Phase{"eu us ap": Done, "eu": RolledBack} {
 		l := newLand("eu", "us", "ap")
-		r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 120_000}))
+		r, steps := begin(t, l, spec(plan.Stage{Regions: []string{"eu"}, BakeMs: 120_000}))
 		play(t, r, steps, func() bool { return r.Phase == Baking })
 		for _, region := range strings.Fields(where) {
 			l.dead[region+"2"] = true
@@ -93,29 +94,16 @@ func TestTheControlHasNoRegionWithTheTuning(t *testing.T) {
 	l := newTide(1, 1, func(t *tide, h *heartbeat.Health, n *fleet.Row, hasNew bool) {
 		t.second(h, n, 0.1, map[bool]float64{false: 1, true: 2}[hasNew])
 	}, "a", "b", "c", "d", "e", "f", "g")
-	plan := DefaultPlan()
-	plan.Stages = []Stage{{Regions: []string{"a", "b", "c", "d", "e"}, BakeMs: 300_000}}
-	r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
+	p := plan.DefaultPlan()
+	p.Stages = []plan.Stage{{Regions: []string{"a", "b", "c", "d", "e"}, BakeMs: 300_000}}
+	r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: p})
 	play(t, r, steps, nil)
 	wantRolledBack(t, r, "MySQL rows of relays a decision of ", "the 2 regions without the tuning")
 }
 
-// A stage is compared for an hour; after that its baseline is from another time of day.
-func TestAStageIsComparedForAnHour(t *testing.T) {
-	sample := func(rows float64) map[string]Sample { return map[string]Sample{"a": {rows}, "b": {}} }
-	s := ComparedStage{Before: sample(0), Regions: []ComparedSeries{{Region: "a"}}}
-	for slot := range 2 * comparedMax {
-		s.each(sample(float64(slot)), map[string]bool{"b": true}, addSince)
-	}
-	last := s.Regions[0].Series[sampleRows]
-	if n := last.Dropped + len(last.Since); n != comparedMax || last.Since[len(last.Since)-1] != comparedMax-1 {
-		t.Errorf("%d slots are compared, want %d, the last %v", n, comparedMax, last.Since[len(last.Since)-1])
-	}
-}
-
 // Nothing is compared if a stage leaves no region without the tuning, or if its baseline is too short.
 func TestWithoutAControlNothingIsCompared(t *testing.T) {
-	for name, stage := range map[string]Stage{"of all": {All: true, BakeMs: 120_000}, "of one": {Regions: []string{"eu"}, BakeMs: 120_000}} {
+	for name, stage := range map[string]plan.Stage{"of all": {All: true, BakeMs: 120_000}, "of one": {Regions: []string{"eu"}, BakeMs: 120_000}} {
 		l := newLand("eu", "us")
 		s := spec(stage)
 		if name == "of one" {
@@ -123,7 +111,7 @@ func TestWithoutAControlNothingIsCompared(t *testing.T) {
 		}
 		r, steps := begin(t, l, s)
 		play(t, r, steps, func() bool { return r.Phase == Baking && r.DueMs-l.now.UnixMilli() < 10_000 })
-		for _, v := range r.Comparisons() {
+		for _, v := range r.judge(0).Comparisons() {
 			if v.Samples != 0 || v.Worse {
 				t.Errorf("%s: %+v", name, v)
 			}
@@ -137,9 +125,9 @@ func TestWithoutAControlNothingIsCompared(t *testing.T) {
 // The state of comparisons is bounded, and deleted when the rollout is over.
 func TestWhatIsComparedIsBounded(t *testing.T) {
 	l := newTide(1, 3, harmless, "a", "b", "c")
-	plan := DefaultPlan()
-	plan.BaselineMs, plan.Stages = 600_000, []Stage{{Regions: []string{"a"}, BakeMs: 1_200_000}}
-	r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
+	p := plan.DefaultPlan()
+	p.BaselineMs, p.Stages = 600_000, []plan.Stage{{Regions: []string{"a"}, BakeMs: 1_200_000}}
+	r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: p})
 	largest := 0
 	play(t, r, steps, func() bool {
 		b, err := json.Marshal(r.Compared)
@@ -198,10 +186,10 @@ func TestAStageIsComparedWithTheOtherRegions(t *testing.T) {
 			t.Parallel()
 			for seed := range runs() {
 				l := newTide(seed, c.nodes, c.harm, c.regions...)
-				plan := DefaultPlan()
-				plan.Stages = []Stage{{Regions: []string{"a"}, BakeMs: 300_000}, {SharePercent: 50, BakeMs: 300_000},
+				p := plan.DefaultPlan()
+				p.Stages = []plan.Stage{{Regions: []string{"a"}, BakeMs: 300_000}, {SharePercent: 50, BakeMs: 300_000},
 					{All: true, BakeMs: 60_000}}
-				r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
+				r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: p})
 				play(t, r, steps, nil)
 				switch {
 				case c.why == "" && r.Phase != Done:
@@ -239,14 +227,14 @@ func TestNodesAreComparedWithThoseBesideThem(t *testing.T) {
 			t.Parallel()
 			for seed := range runs() {
 				l := newTide(seed, 20, c.harm, "a")
-				plan := DefaultPlan()
-				plan.Guardrails.DeniedShareShift, plan.Guardrails.ErrorsPerMinute.Off = 1, true
-				stages := []Stage{part(StageNodes{Nodes: 1}), part(StageNodes{NodesPercent: 50}), {All: true}}
+				p := plan.DefaultPlan()
+				p.Guardrails.DeniedShareShift, p.Guardrails.ErrorsPerMinute.Off = 1, true
+				stages := []plan.Stage{part(plan.StageNodes{Nodes: 1}), part(plan.StageNodes{NodesPercent: 50}), {All: true}}
 				for i := range stages {
 					stages[i].BakeMs = 300_000
 				}
-				plan.Stages = stages
-				r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
+				p.Stages = stages
+				r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: p})
 				play(t, r, steps, nil)
 				switch {
 				case c.why == "" && r.Phase != Done:
@@ -257,63 +245,6 @@ func TestNodesAreComparedWithThoseBesideThem(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// atBake returns a rollout of two regions of three nodes, in the bake of its first stage.
-func atBake(t *testing.T, stages ...Stage) *Rollout {
-	t.Helper()
-	l := newTide(1, 3, harmless, "a", "b")
-	plan := DefaultPlan()
-	plan.Stages = stages
-	r, steps := begin(t, l.land, Spec{Tuning: document30, Plan: plan})
-	play(t, r, steps, func() bool { return r.Phase == Baking })
-	return r
-}
-
-// slot ends a slot in which every node has decided, and returns how many samples a series has gained.
-func (r *Rollout) slot(series *ComparedSeries) int {
-	for i := range r.Compared.Regions {
-		for n := range r.Compared.Regions[i].Nodes {
-			r.Compared.Regions[i].Nodes[n].Slot = fleet.Span{10_000, 1 + fleet.TallyDecisions: 1000, 1 + fleet.TallyRows: 10}
-		}
-	}
-	before := len(series.Series[sampleDenied].Since)
-	of(r, 0, fleet.Look{}).closeSlot()
-	return len(series.Series[sampleDenied].Since) - before
-}
-
-// A stage is compared from when all of its nodes run the tuning until the rollout is over.
-func TestWhileAStageIsCompared(t *testing.T) {
-	r := atBake(t, Stage{Regions: []string{"a"}, BakeMs: 300_000})
-	for phase, want := range map[Phase]int{
-		Applying: 0, Converging: 0, Baking: 1, Keeping: 1,
-	} {
-		r.Phase = phase
-		if got := r.slot(&r.Compared.Stages[0].Regions[0]); got != want {
-			t.Errorf("%s: %d samples, want %d", phase, got, want)
-		}
-	}
-}
-
-// The comparison of nodes uses the nodes of the baseline only. It leaves out nodes that came later, and pauses while a
-// node is gone.
-func TestWhileNodesAreCompared(t *testing.T) {
-	r := atBake(t, part(StageNodes{Nodes: 1}, "a"), Stage{All: true, BakeMs: 60_000})
-	nodes := &r.Compared.Stages[0].Nodes[0]
-	if got := r.slot(nodes); got != 1 || nodes.Against != 2 {
-		t.Errorf("%d samples against %d nodes, want 1 against 2", got, nodes.Against)
-	}
-	if rows := nodes.Series[sampleRows]; rows.Before.M2 != 0 || rows.Before.Mean != 0 {
-		t.Errorf("rows are compared: %+v", rows)
-	}
-	r.Compared.region("a").Nodes[0].Came = true
-	if got := r.slot(nodes); got != 1 || nodes.Against != 1 {
-		t.Errorf("one came: %d samples against %d nodes, want 1 against 1", got, nodes.Against)
-	}
-	r.Compared.region("a").Nodes[1].Gone = true
-	if got := r.slot(nodes); got != 0 || nodes.Against != 0 {
-		t.Errorf("one is gone: %d samples against %d nodes", got, nodes.Against)
 	}
 }
 
@@ -359,10 +290,10 @@ func TestAQuietFleetIsNotRolledBackByChance(t *testing.T) {
 			back := 0
 			for seed := range seeds {
 				l := quiet(seed, c.denied, c.degraded, c.errors)
-				plan := DefaultPlan()
-				gated := Stage{All: true, BakeMs: 300_000, Approval: true}
-				plan.Stages = []Stage{{Regions: []string{"eu"}, BakeMs: 300_000}, gated}
-				r, steps := begin(t, l, Spec{Tuning: document30, Plan: plan})
+				p := plan.DefaultPlan()
+				gated := plan.Stage{All: true, BakeMs: 300_000, Approval: true}
+				p.Stages = []plan.Stage{{Regions: []string{"eu"}, BakeMs: 300_000}, gated}
+				r, steps := begin(t, l, Spec{Tuning: document30, Plan: p})
 				until := l.now.Add(8 * time.Hour)
 				if play(t, r, steps, func() bool { return !l.now.Before(until) }); r.Phase != Awaiting {
 					back++
@@ -394,9 +325,9 @@ func TestHarmStopsTheFirstStageOfAQuietFleet(t *testing.T) {
 					harm(h)
 				}
 			}
-			plan := DefaultPlan()
-			plan.Stages = []Stage{{Regions: []string{"eu"}, BakeMs: 600_000}, {All: true, BakeMs: 600_000}}
-			r, steps := begin(t, l, Spec{Tuning: document30, Plan: plan})
+			p := plan.DefaultPlan()
+			p.Stages = []plan.Stage{{Regions: []string{"eu"}, BakeMs: 600_000}, {All: true, BakeMs: 600_000}}
+			r, steps := begin(t, l, Spec{Tuning: document30, Plan: p})
 			if play(t, r, steps, nil); r.Phase != RolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): ") {
 				t.Errorf("%s, seed %d: %s %q", name, seed, r.Phase, r.Why)
 			}

@@ -8,17 +8,17 @@
 //
 // # Files
 //
-//	rollout.go plan.go shares.go trials.go     the document, its plan, and the nodes of a stage
+//	rollout.go spec.go                         the document, and the order that it begins with
 //	begin.go operate.go                        transitions of operators: start, approve, pause, abort, …
 //	stage.go bake.go back.go                   transitions of time: each phase of a stage, and the rollback
 //	save.go lock.go repair.go                  the state in MySQL; the lock, and how both are corrected after a loss
 //	work.go steps.go query.go                  effects: MySQL, heartbeats, Prometheus
-//	watch.go relays.go clock.go                figures of regions and nodes, from looks at heartbeats (RegionWatch)
-//	look.go                                    which nodes run the tuning (Touches)
-//	guardrails.go judge.go evidence.go         the bounds, and whether figures break them
-//	compare.go                                 the comparison with regions and nodes without the tuning
-//	rails.go                                   all of these figures and bounds, for people
-//	limits.go effect.go                        rollouts of limits: their plans and writes, and what they newly deny
+//	touched.go trials.go look.go               regions with the tuning, their trials, and which nodes run it
+//	watch.go clock.go                          looks at nodes, which package guard judges
+//	limits.go                                  rollouts of limits: their changes and writes
+//
+// Package plan has the stages and the bounds, and package guard the figures. Both are pure; guard imports plan, and
+// neither imports this package.
 //
 // # Invariants
 //

@@ -6,16 +6,17 @@ import (
 	"slices"
 
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/shared/settings"
 )
 
 // limitsStarts are starts whose first rollout changes limits: a stage with shadow, and the whole fleet.
 var limitsStarts = func() []Start {
 	all := starts(1)
-	plan := all[0].Spec.Plan
-	plan.Stages = []Stage{{Regions: []string{"eu"}, BakeMs: 100, Shadow: true}, {All: true, BakeMs: 100, Approval: true}}
-	plan.Guardrails = bare()
-	all[0] = Start{ID: "a", Spec: Spec{Limits: &limitsItems, Plan: plan}, By: controltest.Ann}
+	p := all[0].Spec.Plan
+	p.Stages = []plan.Stage{{Regions: []string{"eu"}, BakeMs: 100, Shadow: true}, {All: true, BakeMs: 100, Approval: true}}
+	p.Guardrails = bare()
+	all[0] = Start{ID: "a", Spec: Spec{Limits: &limitsItems, Plan: p}, By: controltest.Ann}
 	return all
 }()
 

@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -41,31 +42,31 @@ var startsOf, oneApproves = starts(2), starts(1)
 // inShares are starts whose first rollout begins with a node of each region, and goes on with the others.
 var inShares = func() []Start {
 	all := starts(1)
-	plan := &all[0].Spec.Plan
-	plan.Stages = slices.Clone(plan.Stages)
-	plan.Stages[0] = Stage{All: true, StageNodes: StageNodes{Nodes: 1}, BakeMs: 100, Approval: true}
+	p := &all[0].Spec.Plan
+	p.Stages = slices.Clone(p.Stages)
+	p.Stages[0] = plan.Stage{All: true, StageNodes: plan.StageNodes{Nodes: 1}, BakeMs: 100, Approval: true}
 	return all
 }()
 
 // starts returns two rollouts, and another rollout with the first ID and another tuning.
 func starts(approvers int) []Start {
-	gated := func(regions ...string) Stage {
-		return Stage{Regions: regions, All: len(regions) == 0, BakeMs: 100, Approval: true}
+	gated := func(regions ...string) plan.Stage {
+		return plan.Stage{Regions: regions, All: len(regions) == 0, BakeMs: 100, Approval: true}
 	}
-	a, b := DefaultPlan(), DefaultPlan()
-	a.Stages, a.BaselineMs, a.ApplyTimeoutMs = []Stage{gated("eu"), gated()}, 100, 1_000
+	a, b := plan.DefaultPlan(), plan.DefaultPlan()
+	a.Stages, a.BaselineMs, a.ApplyTimeoutMs = []plan.Stage{gated("eu"), gated()}, 100, 1_000
 	a.LeaseMs, b.LeaseMs = leaseMs, leaseMs
 	if approvers > 1 {
 		a.Quorum = controlplane.Quorum{Approvers: approvers, ApprovalTTLMs: 3_000}
 	}
-	b.Stages, b.BaselineMs, b.ApplyTimeoutMs = []Stage{{All: true, BakeMs: 100}}, 0, 1_000
+	b.Stages, b.BaselineMs, b.ApplyTimeoutMs = []plan.Stage{{All: true, BakeMs: 100}}, 0, 1_000
 	b.Guardrails.NodesLostShare = 1
-	for _, g := range []*Guardrails{&a.Guardrails, &b.Guardrails} { // nodes have no counts for a bake to wait for
+	for _, g := range []*plan.Guardrails{&a.Guardrails, &b.Guardrails} { // nodes have no counts for a bake to wait for
 		g.ErrorsPerMinute.Off, g.RowsPerSecond.Off, g.DegradedShare.Off, g.DeniedShareShift = true, true, true, 1
 	}
-	start := func(id, floor string, plan Plan) Start {
+	start := func(id, floor string, p plan.Plan) Start {
 		document := controltest.Document("floor="+floor, "settings_interval_ms=100")
-		return Start{ID: id, Spec: Spec{Tuning: document, Plan: plan}, By: controltest.Ann}
+		return Start{ID: id, Spec: Spec{Tuning: document, Plan: p}, By: controltest.Ann}
 	}
 	return []Start{start("a", "0.3", a), start("b", "0.4", b), start("a", "0.2", b)}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
 
 // Every field of the guardrails, with its default, is in the operators' page.
@@ -35,8 +37,8 @@ func TestThePageHasEveryGuardrailWithItsDefault(t *testing.T) {
 			}
 		}
 	}
-	g := DefaultGuardrails()
+	g := plan.DefaultGuardrails()
 	rows(g, "")
 	rows(g.Comparison, "comparison.")
-	rows(DefaultLimitsGuardrails(), "")
+	rows(plan.DefaultLimitsGuardrails(), "")
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -41,7 +42,7 @@ func TestARollbackHearsOfEachNode(t *testing.T) {
 // stages, even if it is short.
 func TestANodeOfAnEarlierStageThatDiesInAShortBakeIsABreach(t *testing.T) {
 	l := newLand("eu", "us")
-	r, steps := begin(t, l, spec(canary, Stage{All: true, BakeMs: 2000}))
+	r, steps := begin(t, l, spec(canary, plan.Stage{All: true, BakeMs: 2000}))
 	play(t, r, steps, func() bool {
 		if r.Stage == 1 && r.Phase == Baking {
 			l.dead["eu1"], l.dead["eu2"] = true, true
@@ -62,7 +63,7 @@ func TestTheDatabaseClockStepsBack(t *testing.T) {
 		"sick": {func(h *heartbeat.Health) { h.SettingsErrors += 2 }, RolledBack},
 	} {
 		l := newLand("eu", "us")
-		r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all))
+		r, steps := begin(t, l, spec(plan.Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all))
 		play(t, r, steps, func() bool { return r.Phase == Baking })
 		l.skew = -5 * time.Minute
 		l.sick = func(h *heartbeat.Health, hasNew bool) {
@@ -78,19 +79,6 @@ func TestTheDatabaseClockStepsBack(t *testing.T) {
 		if took := l.now.Sub(from); c.want == RolledBack && took > 2*time.Minute {
 			t.Errorf("%s: it took %v", name, took)
 		}
-	}
-}
-
-// Another weir-control continues the rollout, and its clock is behind: the window does not grow longer.
-func TestTheProcessClockStepsBack(t *testing.T) {
-	w := RegionWatch{Region: "eu", BucketMs: controltest.Day.UnixMilli(), Nodes: []WatchedNode{{ID: "a", Window: []fleet.Span{{}}}}}
-	r := Rollout{Phase: Baking, Stages: []StagePlan{{BakeMs: 5000, Scope: fleet.Scope{Rest: true}}}, Watch: []RegionWatch{w}}
-	for s := range int64(20) {
-		at := controltest.Day.UnixMilli() - 600_000 + s*1000
-		of(&r, at, fleet.Look{Nodes: []fleet.NodeFigures{{ID: "a", Region: "eu", SeenMs: at, SentMs: at, Totals: tally(s, 0, 0, 0, 0)}}}).observe()
-	}
-	if window := r.Watch[0].Nodes[0].Window; len(window) != watchBuckets {
-		t.Errorf("%d buckets: %v", len(window), window)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/weirhq/weir/controlplane/audit"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/settings"
@@ -383,10 +384,10 @@ var defaultDocument, document30 = controltest.Document(), controltest.Document("
 
 var bob = controlplane.By{Actor: "bob", Reason: "looked at it"}
 
-func spec(stages ...Stage) Spec {
-	plan := DefaultPlan()
-	plan.Stages, plan.BaselineMs = stages, 10_000
-	return Spec{Tuning: document30, Plan: plan}
+func spec(stages ...plan.Stage) Spec {
+	p := plan.DefaultPlan()
+	p.Stages, p.BaselineMs = stages, 10_000
+	return Spec{Tuning: document30, Plan: p}
 }
 
 // longBaseline returns a spec with a baseline of two minutes, the default, because ten seconds without an error are
@@ -397,8 +398,8 @@ func longBaseline(s Spec) Spec {
 }
 
 var (
-	canary = Stage{Regions: []string{"eu"}, BakeMs: 60_000}
-	all    = Stage{All: true, BakeMs: 60_000}
+	canary = plan.Stage{Regions: []string{"eu"}, BakeMs: 60_000}
+	all    = plan.Stage{All: true, BakeMs: 60_000}
 )
 
 // order returns an action by an operator who has just read the status.

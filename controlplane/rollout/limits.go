@@ -17,7 +17,7 @@ func (s Spec) validateLimits() error {
 	if s.Tuning != "" {
 		return fmt.Errorf("%w: tuning and limits are both set: a rollout wants exactly one of them", controlplane.ErrInvalid)
 	}
-	if err := s.Plan.Guardrails.LimitsGuardrails.validate(); err != nil {
+	if err := s.Plan.Guardrails.LimitsGuardrails.Validate(); err != nil {
 		return err
 	}
 	if _, err := s.trial(false); err != nil {
@@ -26,24 +26,8 @@ func (s Spec) validateLimits() error {
 	if err := s.Plan.Validate(); err != nil {
 		return err
 	}
-	return s.validateModes()
-}
-
-// validateModes checks the order of stages with and without shadow, and that a shadow can judge the change.
-func (s Spec) validateModes() error {
-	stages := s.Plan.Stages
-	for i := 1; i < len(stages); i++ {
-		if stages[i].Shadow && !stages[i-1].Shadow {
-			return fmt.Errorf("%w: stage %d has shadow, and stage %d has not: stages with shadow come first",
-				controlplane.ErrInvalid, i+1, i)
-		}
-	}
-	if last := stages[len(stages)-1]; !last.All || !last.StageNodes.All() || last.Shadow {
-		return fmt.Errorf("%w: stage %d is the last: with limits, the last stage must have all, all nodes, and no shadow, "+
-			"because limits belong to the whole fleet", controlplane.ErrInvalid, len(stages))
-	}
-	if !stages[0].Shadow {
-		return nil
+	if err := s.Plan.ValidateForLimits(); err != nil || !s.Plan.Stages[0].Shadow {
+		return err
 	}
 	if field := unshadowed(*s.Limits); field != "" {
 		return fmt.Errorf("%w: %s, which no shadow can judge: leave out the stages with shadow", controlplane.ErrInvalid,
@@ -102,21 +86,6 @@ func spacesOf(c settings.Change) (names []string) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// withoutLimits rejects a plan of tuning with fields that only rollouts of limits may set.
-func (p Plan) withoutLimits() error {
-	for i, s := range p.Stages {
-		if s.Shadow {
-			return fmt.Errorf("%w: stage %d has shadow, and the rollout is of a tuning: only limits have a shadow",
-				controlplane.ErrInvalid, i+1)
-		}
-	}
-	if field := p.Guardrails.LimitsGuardrails.named(); field != "" {
-		return fmt.Errorf("%w: guardrail %s is set, and the rollout is of a tuning: it bounds changes of limits",
-			controlplane.ErrInvalid, field)
-	}
-	return nil
 }
 
 // trial returns the document of the trials of a mode.
@@ -281,7 +250,7 @@ func (r *transition) finishLimits() time.Duration {
 		if r.nowMs >= r.DueMs {
 			return r.fail(r.Stage, "not all nodes run the stored limits in time: "+lag)
 		}
-		return r.Spec.Plan.pollEvery()
+		return r.Spec.Plan.PollEvery()
 	}
 	if silent := r.silentNodes(); silent != "" {
 		r.Unknown = silent + ", so their limits are unknown"

@@ -12,8 +12,9 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/guard"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/settings"
 )
@@ -52,15 +53,15 @@ func edited(stored settings.Document, pattern string, limit int64) settings.Docu
 }
 
 var (
-	shadowAll  = Stage{All: true, BakeMs: 60_000, Shadow: true}
-	shadowSome = Stage{Regions: []string{"eu"}, StageNodes: StageNodes{Nodes: 1}, BakeMs: 60_000, Shadow: true}
-	enforceOne = Stage{Regions: []string{"eu"}, StageNodes: StageNodes{Nodes: 1}, BakeMs: 60_000}
+	shadowAll  = plan.Stage{All: true, BakeMs: 60_000, Shadow: true}
+	shadowSome = plan.Stage{Regions: []string{"eu"}, StageNodes: plan.StageNodes{Nodes: 1}, BakeMs: 60_000, Shadow: true}
+	enforceOne = plan.Stage{Regions: []string{"eu"}, StageNodes: plan.StageNodes{Nodes: 1}, BakeMs: 60_000}
 )
 
-func limitsSpec(stages ...Stage) Spec {
+func limitsSpec(stages ...plan.Stage) Spec {
 	s := spec(stages...)
 	s.Tuning, s.Limits = "", &limitsItems
-	s.Plan.Guardrails.LimitsGuardrails = DefaultLimitsGuardrails()
+	s.Plan.Guardrails.LimitsGuardrails = plan.DefaultLimitsGuardrails()
 	return s
 }
 
@@ -95,15 +96,15 @@ func TestSpecOfLimitsRefusals(t *testing.T) {
 	for words, change := range map[string]func(*Spec){
 		"tuning and limits are both set":                    func(s *Spec) { s.Tuning = document30 },
 		"the change has 0 items (1 to 500)":                 func(s *Spec) { s.Limits = &settings.Change{} },
-		"stage 2 has shadow, and stage 1 has not":           func(s *Spec) { s.Plan.Stages = []Stage{enforceOne, shadowAll, all} },
-		"stage 2 is the last: with limits, the last":        func(s *Spec) { s.Plan.Stages = []Stage{shadowAll, enforceOne} },
-		"stage 1 is the last: with limits":                  func(s *Spec) { s.Plan.Stages = []Stage{shadowAll} },
-		"stage 1 covers all regions and is not":             func(s *Spec) { s.Plan.Stages = []Stage{shadowAll, shadowAll, all} },
+		"stage 2 has shadow, and stage 1 has not":           func(s *Spec) { s.Plan.Stages = []plan.Stage{enforceOne, shadowAll, all} },
+		"stage 2 is the last: with limits, the last":        func(s *Spec) { s.Plan.Stages = []plan.Stage{shadowAll, enforceOne} },
+		"stage 1 is the last: with limits":                  func(s *Spec) { s.Plan.Stages = []plan.Stage{shadowAll} },
+		"stage 1 covers all regions and is not":             func(s *Spec) { s.Plan.Stages = []plan.Stage{shadowAll, shadowAll, all} },
 		"newly_denied_share is 1.5 (0 to 1)":                func(s *Spec) { s.Plan.Guardrails.NewlyDeniedShare = new(1.5) },
 		"newly_denied_callers is -1 (0 to 1000000)":         func(s *Spec) { s.Plan.Guardrails.NewlyDeniedCallers = new(int64(-1)) },
 		"guardrail protected[0]: ":                          func(s *Spec) { s.Plan.Guardrails.Protected = make([]settings.Protected, 1) },
 		"guardrail protected has 101 callers (at most 100)": func(s *Spec) { s.Plan.Guardrails.Protected = make([]settings.Protected, 101) },
-		"newly_denied_callers are missing":                  func(s *Spec) { s.Plan.Guardrails.LimitsGuardrails = LimitsGuardrails{} },
+		"newly_denied_callers are missing":                  func(s *Spec) { s.Plan.Guardrails.LimitsGuardrails = plan.LimitsGuardrails{} },
 		"limits.namespaces[0] (acme/mail) changes mo":       func(s *Spec) { s.Limits = changedNamespace("estimate") },
 		"changes duration_ms, which no shadow can judge: leave out the stages with shadow": func(s *Spec) {
 			s.Limits = &settings.Change{Overrides: []settings.OverrideChange{{
@@ -115,7 +116,7 @@ func TestSpecOfLimitsRefusals(t *testing.T) {
 			s.Tuning, s.Limits = document30, nil
 		},
 		"guardrail newly_denied_share is set, and the rollout is of a tuning": func(s *Spec) {
-			s.Tuning, s.Limits, s.Plan.Stages = document30, nil, []Stage{all}
+			s.Tuning, s.Limits, s.Plan.Stages = document30, nil, []plan.Stage{all}
 		},
 	} {
 		bad := limitsSpec(shadowAll, enforceOne, all)
@@ -247,7 +248,7 @@ func TestLimitsAreJudged(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			l := limitsLand("eu", "us")
 			l.effect = func(h *heartbeat.Health, node, region, mode string) { harm.effect(rng, h, node, region, mode) }
-			s := limitsSpec(Stage{Regions: []string{"eu"}, BakeMs: 60_000, Shadow: true}, enforceOne, all)
+			s := limitsSpec(plan.Stage{Regions: []string{"eu"}, BakeMs: 60_000, Shadow: true}, enforceOne, all)
 			s.Plan.Guardrails.Protected = []settings.Protected{{Workspace: "acme", Namespace: "api", Pattern: "vip"}}
 			r, steps := begin(t, l, s)
 			if harm.edit {
@@ -290,14 +291,14 @@ func TestBreachesOfLimitsNameWhatIsWrong(t *testing.T) {
 			}
 		}
 		r, steps := begin(t, l, limitsSpec(shadowAll, all))
-		var rails []Rail
+		var rails []guard.Rail
 		play(t, r, steps, func() bool {
 			if r.Phase == Baking {
 				rails = r.Rails()
 			}
 			return r.Phase.Over()
 		})
-		fields := map[string]Rail{}
+		fields := map[string]guard.Rail{}
 		for _, rail := range rails {
 			fields[rail.Field] = rail
 		}
@@ -317,49 +318,6 @@ func TestBreachesOfLimitsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A node that restarts begins again at 0, and its earlier figures stay counted. So does a new trial.
-func TestTheEffectKeepsFiguresOverRestarts(t *testing.T) {
-	var e Effect
-	look := func(trial, startedMs, judged, newly, callers int64, ids ...string) {
-		h := heartbeat.Health{Trial: trial, Limits: new(heartbeat.Limits)}
-		judges(&h, judged, newly, callers)
-		var nodes []fleetNode
-		for _, id := range ids {
-			nodes = append(nodes, fleetNode{ID: id, Region: "eu", StartedMs: startedMs, Trial: trial, Limits: h.Limits})
-		}
-		e.observe(lookOf(nodes), map[int64]bool{trial: true})
-	}
-	r := func() LimitsEvidence {
-		return (&Rollout{Effect: e, Touched: Touches{{Region: "eu", Trial: 1}, {Region: "us", Trial: 2}}}).LimitsEvidence()
-	}
-	look(1, 10, 100, 5, 2, "a", "b")
-	look(1, 20, 30, 1, 1, "a", "b") // both restart
-	if got := r(); got.Judged != 260 || got.NewlyDenied != 12 || got.Callers != 4 || got.Nodes != 2 || got.Namespaces[0].Judged != 260 {
-		t.Errorf("after restarts: %+v", got)
-	}
-	one := e
-	e.Nodes = slices.Clone(e.Nodes)
-	look(1, 20, 10, 0, 0, "a", "b") // the trial was void for a while
-	if got := r(); got.Judged != 280 || got.NewlyDenied != 12 || got.Callers != 4 {
-		t.Errorf("after the trial was void: %+v", got)
-	}
-	e = one
-	e.Nodes = slices.Clone(e.Nodes)
-	look(1, 30, 50, 2, 1, "a", "b") // they restart, and have judged more since
-	if got := r(); got.Judged != 360 || got.NewlyDenied != 16 {
-		t.Errorf("after busy restarts: %+v", got)
-	}
-	e = one
-	look(1, 20, 40, 1, 1, "a") // b is gone
-	if got := r(); got.Judged != 270 || got.Nodes != 2 || got.Callers != 4 || got.Namespaces[0].Judged != 270 {
-		t.Errorf("after a node left: %+v", got)
-	}
-	look(2, 20, 7, 0, 0, "a")
-	if got := r(); got.Judged != 7 || got.Nodes != 1 {
-		t.Errorf("a new trial: %+v", got)
-	}
-}
-
 // An edit at any moment is never overwritten: the rollout has one outcome, and a rollback restores exactly what the
 // rollout changed.
 func TestEditsAtEveryStep(t *testing.T) {
@@ -367,7 +325,7 @@ func TestEditsAtEveryStep(t *testing.T) {
 	for at := range 120 {
 		for _, pattern := range []string{"u*", "gone", "new"} {
 			l := limitsLand("eu", "us")
-			s := limitsSpec(Stage{Regions: []string{"eu"}, BakeMs: 1_000, Shadow: true}, Stage{All: true, BakeMs: 1_000})
+			s := limitsSpec(plan.Stage{Regions: []string{"eu"}, BakeMs: 1_000, Shadow: true}, plan.Stage{All: true, BakeMs: 1_000})
 			s.Plan.BaselineMs, s.Plan.Guardrails = 0, bare()
 			r, steps := begin(t, l, s)
 			n, edit := 0, false
@@ -413,10 +371,10 @@ func TestEditsAtEveryStep(t *testing.T) {
 }
 
 // bare returns guardrails that need no counts, so that short bakes can end.
-func bare() Guardrails {
-	g := DefaultGuardrails()
+func bare() plan.Guardrails {
+	g := plan.DefaultGuardrails()
 	g.ErrorsPerMinute.Off, g.RowsPerSecond.Off, g.DegradedShare.Off, g.DeniedShareShift = true, true, true, 1
-	g.LimitsGuardrails = LimitsGuardrails{NewlyDeniedShare: new(1.0), NewlyDeniedCallers: new(int64(10))}
+	g.LimitsGuardrails = plan.LimitsGuardrails{NewlyDeniedShare: new(1.0), NewlyDeniedCallers: new(int64(10))}
 	return g
 }
 
@@ -571,35 +529,12 @@ func TestOverridesWithAnotherDurationAreNamed(t *testing.T) {
 	}
 }
 
-// A node that was silent and comes back does not count twice.
-func TestANodeThatComesBackCountsOnce(t *testing.T) {
-	var e Effect
-	h := heartbeat.Health{Trial: 1, Limits: new(heartbeat.Limits)}
-	judges(&h, 100, 5, 2)
-	node := fleetNode{ID: "a", Region: "eu", StartedMs: 10, Trial: 1, Limits: h.Limits}
-	here, gone := fleet.Look{Nodes: []fleetNode{node}}, fleet.Look{}
-	silent := fleet.Look{Unheard: []fleet.SilentNode{{ID: "a", Region: "eu"}}}
-	trials := map[int64]bool{1: true}
-	for name, looks := range map[string][]fleet.Look{
-		"silent": {here, silent, here}, "gone": {here, gone, gone}, "moved on": {here, silent, gone},
-	} {
-		e = Effect{}
-		for _, look := range looks {
-			e.observe(look, trials)
-		}
-		got := (&Rollout{Effect: e, Touched: Touches{{Region: "eu", Trial: 1}}}).LimitsEvidence()
-		if got.Judged != 100 || got.NewlyDenied != 5 || got.Callers != 2 || got.Nodes != 1 {
-			t.Errorf("%s: %+v", name, got)
-		}
-	}
-}
-
-// As many newly denied callers as the bound allows pass, and one more does not; at the largest bounds none is counted.
+// As many newly denied callers as the bound allows pass, and one more does not; at the largest bound none is counted.
 func TestTheBoundsOfNewlyDenied(t *testing.T) {
 	for _, c := range []struct {
 		most, callers int64
 		breaks        bool
-	}{{10, 10, false}, {10, 11, true}, {0, 0, false}, {0, 1, true}, {NewlyDeniedCallersMax, NewlyDeniedCallersMax + 1, false}} {
+	}{{10, 10, false}, {10, 11, true}, {0, 0, false}, {0, 1, true}, {plan.NewlyDeniedCallersMax, plan.NewlyDeniedCallersMax + 1, false}} {
 		s := limitsSpec(shadowAll, all)
 		s.Plan.Guardrails.NewlyDeniedCallers = &c.most
 		r, err := New("r1", s, controltest.Ann, []string{"eu"}, 1000)
@@ -608,21 +543,11 @@ func TestTheBoundsOfNewlyDenied(t *testing.T) {
 		}
 		r.Phase, r.Touched = Baking, Touches{{Region: "eu", Trial: 1}}
 		half := c.callers / 2
-		r.Effect.Nodes = []EffectNode{{ID: "a", Region: "eu", Trial: 1, Newest: EffectTally{effectCallers: half}},
-			{ID: "b", Region: "eu", Trial: 1, Newest: EffectTally{effectCallers: c.callers - half}},
-			{ID: "c", Region: "eu", Trial: 2, Newest: EffectTally{effectCallers: 99, effectProtected: 1}}} // another trial's
-		if broken := of(r, 0, lookOf(nil)).breachOfLimits(); (broken != nil) != c.breaks {
+		r.Effect.Nodes = []guard.EffectNode{{ID: "a", Region: "eu", Trial: 1, Newest: guard.EffectTally{4: half}},
+			{ID: "b", Region: "eu", Trial: 1, Newest: guard.EffectTally{4: c.callers - half}},
+			{ID: "c", Region: "eu", Trial: 2, Newest: guard.EffectTally{4: 99, 5: 1}}} // another trial's
+		if broken := r.judge(0).Broken(); (broken != nil) != c.breaks {
 			t.Errorf("%d callers with a bound of %d: %+v", c.callers, c.most, broken)
-		}
-	}
-	for most, breaks := range map[float64]bool{0: true, 0.5: true, 1: false} {
-		g := DefaultGuardrails()
-		g.LimitsGuardrails = DefaultLimitsGuardrails()
-		g.NewlyDeniedShare = &most
-		w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("a", fleet.Tally{},
-			fleet.Tally{fleet.TallyDecisions: 1000, fleet.TallyJudged: 1000, fleet.TallyNewlyDenied: 900})}}
-		if why := breachIn(g, &w, 0, 0); (why != "") != breaks {
-			t.Errorf("a share of 0.9 with a bound of %v: %q", most, why)
 		}
 	}
 }

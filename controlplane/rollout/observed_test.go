@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -34,7 +35,7 @@ func overOrPaused(r *Rollout) func() bool {
 
 // shortly returns a canary and all other regions, which bake for half a minute.
 func shortly() Spec {
-	return longBaseline(spec(Stage{Regions: []string{"eu"}, BakeMs: 30_000}, Stage{All: true, BakeMs: 30_000}))
+	return longBaseline(spec(plan.Stage{Regions: []string{"eu"}, BakeMs: 30_000}, plan.Stage{All: true, BakeMs: 30_000}))
 }
 
 // If the control plane stalls in a bake, it has too few looks to judge by, so the bake takes longer.
@@ -109,7 +110,7 @@ func TestABakeThatCannotBeWatchedPauses(t *testing.T) {
 // A bake that is shorter than the time between heartbeats ends as soon as counts can be judged.
 func TestABakeOutlastsThreeHeartbeatsOfEachNode(t *testing.T) {
 	l := newLand("eu", "us")
-	r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 100}, Stage{All: true, BakeMs: 100}))
+	r, steps := begin(t, l, spec(plan.Stage{Regions: []string{"eu"}, BakeMs: 100}, plan.Stage{All: true, BakeMs: 100}))
 	play(t, r, steps, func() bool { return r.Phase == Baking })
 	from, waited := l.now, ""
 	play(t, r, steps, func() bool {

@@ -2,10 +2,10 @@ package rollout
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
 
 // Action is an operator's order for a rollout.
@@ -119,7 +119,7 @@ func (r *Rollout) UntilApproved(nowMs int64) time.Duration {
 	if !r.begun() {
 		return r.Spec.Plan.UntilExpiry(r.Approvals, nowMs)
 	}
-	return r.Spec.Plan.waitEvery(r.stage())
+	return r.Spec.Plan.WaitEvery(r.stage())
 }
 
 // waitOn drops approvals that no longer count. If it drops any, a new request for approvals begins.
@@ -144,12 +144,12 @@ func (r *Rollout) Evidence() string {
 	}
 	var losses []lost
 	for i := range r.Watch {
-		losses = append(losses, lost{r.Watch[i].Region, r.Watch[i].now().NodesLost})
+		losses = append(losses, lost{r.Watch[i].Region, r.Watch[i].NodesLost()})
 	}
 	return controlplane.Digest(struct {
 		ID, Tuning string
 		Stage      int
-		Of         StagePlan
+		Of         plan.StagePlan
 		Touched    []Touched
 		Lost       []lost
 		Shadows    []Touched `json:",omitempty"`
@@ -203,12 +203,8 @@ func (r *Rollout) restart(nowMs int64) {
 	r.Blind = 0
 	switch r.Phase {
 	case Measuring:
-		r.Watch = slices.DeleteFunc(r.Watch, func(w RegionWatch) bool { return w.Stage == r.Stage })
+		r.judge(nowMs).RestartBaseline()
 		r.DueMs = 0
-		for i := range r.Compared.Regions {
-			r.Compared.Regions[i].Slots, r.Compared.Regions[i].Beside = nil, nil
-		}
-		r.Compared.beginSlot(nowMs)
 	case Baking:
 		r.DueMs = 0
 	case Converging:

@@ -8,6 +8,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
 
 // While a rollout is paused no approval is accepted. An approval is valid for its stage only, even if it names the
@@ -77,7 +78,7 @@ func TestTheFleetsRowTouchesAll(t *testing.T) {
 // A rollback is neither paused nor begun twice, a rollout under way cannot be rolled back as if it were done, and a
 // rejected order changes nothing.
 func TestOrdersThatComeAtTheWrongTime(t *testing.T) {
-	r := Rollout{ID: "r1", Stages: []StagePlan{{BakeMs: 1000}}, MovedMs: 7, Touched: []Touched{{Region: "eu"}}}
+	r := Rollout{ID: "r1", Stages: []plan.StagePlan{{BakeMs: 1000}}, MovedMs: 7, Touched: []Touched{{Region: "eu"}}}
 	for _, c := range []struct {
 		phase  Phase
 		action Action
@@ -114,7 +115,7 @@ func TestAHeartbeatOfTheMomentOfARollback(t *testing.T) {
 // A rollback waits for heartbeats after its own last write, regardless of earlier waits of a bake.
 func TestARollbackWaitsForItsOwnHeartbeats(t *testing.T) {
 	for action, phase := range map[Action]Phase{Abort: Converging, RollBack: Done} {
-		r := Rollout{ID: "r1", Stages: []StagePlan{{BakeMs: 1000}}, Phase: phase, SinceMs: 5000, Touched: []Touched{{Region: "eu", Applied: 3}}}
+		r := Rollout{ID: "r1", Stages: []plan.StagePlan{{BakeMs: 1000}}, Phase: phase, SinceMs: 5000, Touched: []Touched{{Region: "eu", Applied: 3}}}
 		if _, err := r.Operate(order(&r, action, controltest.Ann), 9000); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -23,7 +24,7 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 		l := newLand("eu", "us", "ap")
 		gated := all
 		gated.Approval = rapid.Bool().Draw(t, "gated")
-		r, steps := beginRapid(t, l, spec(canary, Stage{SharePercent: 50, BakeMs: 5_000}, gated))
+		r, steps := beginRapid(t, l, spec(canary, plan.Stage{SharePercent: 50, BakeMs: 5_000}, gated))
 		outcomes := 0
 		actions := []Action{"", "", "", "", Approve, Pause, Resume, Abort, "sick", "stubborn", "mute", "kill", "fail", "lose"}
 		over := func() bool { return r.Phase.Over() }

@@ -8,6 +8,7 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -47,7 +48,7 @@ func TestWhatIsOverOrWaitsStaysAsItIs(t *testing.T) {
 	gated := canary
 	gated.Approval = true
 	for name, c := range map[string]struct {
-		stage Stage
+		stage plan.Stage
 		pause bool
 		phase Phase
 	}{
@@ -202,45 +203,6 @@ func TestAQueryOfAnEarlierStageIsRequired(t *testing.T) {
 	}
 }
 
-// A process that has restarted counts from 0, even if it has counted further than its predecessor. Restarts during the
-// baseline do not count. Of later restarts only as many are stored as a guardrail can need.
-func TestWhatIsARestart(t *testing.T) {
-	n := WatchedNode{StartedMs: 1, SentMs: 1000, SeenMs: 1000, Totals: tally(1, 0, 0, 0, 0)}
-	n.observe(fleet.NodeFigures{StartedMs: 1500, SentMs: 2000, SeenMs: 2000, Totals: tally(5, 0, 0, 0, 0)}, true)
-	if n.Before.Of(fleet.TallyErrors) != 5 || n.Before[0] != 500 || len(n.Restarts) != 0 {
-		t.Errorf("while measuring: %v, restarts %v", n.Before, n.Restarts)
-	}
-	last := int64(0)
-	for i := range int64(3 * restartsKept) {
-		last = 3000 + 1000*i
-		n.observe(fleet.NodeFigures{StartedMs: last - 500, SentMs: last, SeenMs: last, Totals: tally(6+i, 0, 0, 0, 0)}, false)
-		if i == 0 && (n.did().Of(fleet.TallyErrors) != 6 || n.did()[0] != 500) {
-			t.Errorf("since: %v", n.did())
-		}
-	}
-	if len(n.Restarts) != restartsKept || n.Restarts[restartsKept-1] != last {
-		t.Errorf("%d restarts are kept, the last of %d: %v", len(n.Restarts), last, n.Restarts)
-	}
-}
-
-// A baseline does not begin if a stage cannot be watched in full: the fleet has more nodes than a look returns, or the
-// plan names a region without a node.
-func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
-	r := Rollout{Phase: Measuring, Spec: spec(canary, all), Stages: []StagePlan{{Scope: fleet.Scope{Regions: []string{"eu"}}, Named: true}}}
-	for says, look := range map[string]fleet.Look{
-		"the fleet has more than":                                    {Truncated: true, Nodes: []fleet.NodeFigures{{ID: "eu1", Region: "eu"}}},
-		"region eu is dark: it has no live node, and 0 silent nodes": {Nodes: []fleet.NodeFigures{{ID: "us1", Region: "us"}}},
-	} {
-		if why := of(&r, 0, look).unready(); !strings.Contains(why, says) {
-			t.Errorf("%q, want %q", why, says)
-		}
-	}
-	r.Spec.Plan.Guardrails.NodesLostShare = 1
-	if why := of(&r, 0, fleet.Look{Truncated: true}).unready(); !strings.Contains(why, "the fleet has more than") {
-		t.Errorf("a plan that bears the loss of all nodes: %q", why)
-	}
-}
-
 // The end of a bake waits for heartbeats by the present clock of the database.
 func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
 	r := Rollout{}
@@ -259,7 +221,7 @@ func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
 func TestARegionThatComesLaterIsWatched(t *testing.T) {
 	for victim, want := range map[string]Phase{"": Done, "ap2": RolledBack} {
 		l := newLand("eu", "us")
-		r, steps := begin(t, l, spec(Stage{All: true, BakeMs: (5 * time.Minute).Milliseconds()}))
+		r, steps := begin(t, l, spec(plan.Stage{All: true, BakeMs: (5 * time.Minute).Milliseconds()}))
 		play(t, r, steps, func() bool { return r.Phase == Baking })
 		for _, id := range []string{"ap1", "ap2"} {
 			l.nodes = append(l.nodes, fleet.Row{Heartbeat: heartbeat.Heartbeat{NodeID: id, Region: "ap", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})

@@ -12,6 +12,8 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/controlplane/rollout/guard"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
 
 // oracle is a Prometheus whose answers a test sets.
@@ -33,7 +35,7 @@ func (o *oracle) Query(_ context.Context, query string) ([]float64, error) {
 }
 
 func guarded(rails ...queries.Rail) Spec {
-	s := spec(Stage{Regions: []string{"eu"}, BakeMs: 60_000}, Stage{All: true, BakeMs: 60_000})
+	s := spec(plan.Stage{Regions: []string{"eu"}, BakeMs: 60_000}, plan.Stage{All: true, BakeMs: 60_000})
 	s.Plan.Guardrails.Queries = rails
 	return s
 }
@@ -193,7 +195,7 @@ func TestQueriesAreCheckedAtTheStart(t *testing.T) {
 // A required query without a region has no value, and a query for more regions than allowed lacks some values. Neither
 // passes.
 func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
-	g := DefaultGuardrails()
+	g := plan.DefaultGuardrails()
 	g.Queries = []queries.Rail{{Name: "errors", Query: `errors{region="{{region}}"}`, Above: new(1.0), Required: true}}
 	o := &oracle{answers: map[string][]float64{}}
 	regions := make([]string, queryRegionsMax+1)
@@ -208,7 +210,7 @@ func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 		"": regions[1:],
 	} {
 		values, err := steps.queries(asked, g.Queries)
-		if got := g.blind(values); err != nil || got != says {
+		if got := guard.Blind(g, values); err != nil || got != says {
 			t.Errorf("%d regions: %q, %v, want %q", len(asked), got, err, says)
 		}
 	}
@@ -241,10 +243,10 @@ func TestEachRegionHasItsBaseline(t *testing.T) {
 		}
 		answer(c.before)
 		r := playGuarded(t, o, func(r *Rollout) {
-			if r.applied() && (r.Stage == 1 || c.since["all"] != nil) {
+			if r.Phase.step() >= guard.Applying && (r.Stage == 1 || c.since["all"] != nil) {
 				answer(c.since)
 			}
-			if all := c.since["all in stage 2"]; all != nil && r.Stage == 1 && r.applied() {
+			if all := c.since["all in stage 2"]; all != nil && r.Stage == 1 && r.Phase.step() >= guard.Applying {
 				o.answers["all"] = all
 			}
 		}, rail, fleet)

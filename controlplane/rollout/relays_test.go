@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -29,11 +30,11 @@ func relaysOf(l *land, change func(n *fleet.Row, r *heartbeat.Relay)) {
 }
 
 // relayedRollout returns a rollout over a fleet that is relayed, in the bake of its first stage.
-func relayedRollout(t *testing.T, g Guardrails) (*land, *Rollout, func(func() bool)) {
+func relayedRollout(t *testing.T, g plan.Guardrails) (*land, *Rollout, func(func() bool)) {
 	t.Helper()
 	l := newLand("eu", "us")
 	relaysOf(l, func(*fleet.Row, *heartbeat.Relay) {})
-	s := spec(Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)
+	s := spec(plan.Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)
 	s.Plan.Guardrails = g
 	r, steps := begin(t, l, s)
 	until := func(done func() bool) { play(t, r, steps, done) }
@@ -56,7 +57,7 @@ func TestARolloutNeedsOrigins(t *testing.T) {
 		"a plan that does not judge it": {[]string{"eu1", "eu2"}, true, ""},
 	} {
 		l := newLand("eu", "us")
-		s := spec(Stage{Regions: []string{"eu"}, BakeMs: 120_000})
+		s := spec(plan.Stage{Regions: []string{"eu"}, BakeMs: 120_000})
 		s.Plan.Guardrails.DegradedShare.Off = c.off
 		r, steps := begin(t, l, s)
 		play(t, r, steps, func() bool { return r.Phase == Baking })
@@ -108,7 +109,7 @@ func TestARolloutNeedsRelays(t *testing.T) {
 		}, "stage 1 (eu): convergence delay in ms: 40000, more than 30000 (before the stage 300), of node eu1 in region eu"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, r, until := relayedRollout(t, DefaultGuardrails())
+			l, r, until := relayedRollout(t, plan.DefaultGuardrails())
 			relaysOf(l, c.change)
 			until(func() bool { return r.Stage == 1 })
 			if c.why == "" && r.Phase.Over() || c.why != "" && (r.Phase != RolledBack || r.Why != c.why) {
@@ -120,7 +121,7 @@ func TestARolloutNeedsRelays(t *testing.T) {
 
 // A gap that another node closes, and a jump of the database's clock within a gap, do not add up to half a minute.
 func TestAGapBetweenRelaysIsBorne(t *testing.T) {
-	l, r, until := relayedRollout(t, DefaultGuardrails())
+	l, r, until := relayedRollout(t, plan.DefaultGuardrails())
 	for range 3 {
 		relaysOf(l, func(_ *fleet.Row, r *heartbeat.Relay) { r.Held = nil })
 		gap := l.now.Add(20 * time.Second)
@@ -137,7 +138,7 @@ func TestAGapBetweenRelaysIsBorne(t *testing.T) {
 
 // A plan that does not judge convergence allows regions without relays.
 func TestARolloutThatDoesNotJudgeConvergence(t *testing.T) {
-	g := DefaultGuardrails()
+	g := plan.DefaultGuardrails()
 	g.ConvergenceMs.Off = true
 	l, r, until := relayedRollout(t, g)
 	relaysOf(l, func(_ *fleet.Row, r *heartbeat.Relay) { r.Held, r.LagP99Ms = nil, nil })

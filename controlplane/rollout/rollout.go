@@ -5,8 +5,9 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/controlplane/rollout/guard"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
 
 // Phase is the state of a rollout, for example Baking.
@@ -36,6 +37,9 @@ func (p Phase) Over() bool {
 	return p == Done || p == RolledBack || p == Aborted || p == Lost
 }
 
+// IDBytesMax bounds the ID of a rollout.
+const IDBytesMax = 64
+
 const (
 	documentVersion = 3
 
@@ -59,7 +63,7 @@ type Rollout struct {
 
 	Spec      Spec            `json:"spec"`
 	Document  string          `json:"document"` // the subject, with every field present: see Spec.subject
-	Stages    StagePlans      `json:"stages"`
+	Stages    plan.StagePlans `json:"stages"`
 	By        controlplane.By `json:"by"` // the actor that started it
 	StartedMs int64           `json:"started_ms"`
 	EndedMs   int64           `json:"ended_ms,omitempty"` // time of the outcome
@@ -92,25 +96,10 @@ type Rollout struct {
 	// phase ends before each live node has sent a heartbeat after it.
 	SinceMs int64 `json:"since_ms,omitempty"`
 
-	Clocks fleet.Clocks `json:"clocks,omitzero"`
+	guard.Figures
 
-	// Watch has the figures of nodes: of every region that the rollout touched, and of the regions whose baseline is being
-	// taken. It is empty once a rollout is over or rolls back.
-	Watch Watches `json:"watch,omitempty"`
-
-	// Compared has the figures of all regions, with and without the tuning. It is empty once a rollout is over or rolls
-	// back.
-	Compared Compared `json:"compared,omitzero"`
-
-	// Figures of the stage's regions, for people: the worst figure of any region. Guardrails judge each region and node by
-	// itself.
-	Baseline fleet.HealthRates `json:"baseline"`
-	Now      fleet.HealthRates `json:"now"` // in the newest window
-
-	// Results of the plan's queries: before the stage of each region, and the newest.
-	QueriesBefore []queries.Value `json:"queries_before,omitempty"`
-	QueriesNow    []queries.Value `json:"queries_now,omitempty"`
-	Blind         queries.Lasting `json:"blind_for_ms,omitempty"` // time for which a required query has had no value
+	// Blind is for how long a required query has had no value.
+	Blind queries.Lasting `json:"blind_for_ms,omitempty"`
 
 	// Touched are the regions that run, or may run, the new tuning, in the order in which they got it. A region is added
 	// before anything is written for it.
@@ -121,7 +110,7 @@ type Rollout struct {
 	Shadows Touches `json:"shadows,omitempty"`
 
 	// Effect is the evidence of a rollout of limits.
-	Effect Effect `json:"effect,omitzero"`
+	Effect guard.Effect `json:"effect,omitzero"`
 
 	Keeps       bool `json:"keeps,omitempty"`        // the subject is, or may be, stored; a rollback must revert it
 	Kept        bool `json:"kept,omitempty"`         // of limits: all items are stored
@@ -172,7 +161,7 @@ func New(id string, spec Spec, by controlplane.By, regions []string, nowMs int64
 	if err != nil {
 		return nil, err
 	}
-	stages, err := spec.Plan.resolve(regions)
+	stages, err := spec.Plan.Resolve(regions)
 	if err != nil {
 		return nil, err
 	}
@@ -211,12 +200,12 @@ func (r *Rollout) Upgrade() {
 		return
 	}
 	from := r.Version
-	r.Version, r.Keeps, r.Spec.Plan.LeaseMs = documentVersion, len(r.Touched) > 0, leaseDefault.Milliseconds()
+	r.Version, r.Keeps, r.Spec.Plan.LeaseMs = documentVersion, len(r.Touched) > 0, plan.DefaultPlan().LeaseMs
 	if from > 1 {
 		return
 	}
 	r.Asked = r.Epoch
-	r.Spec.Plan.Guardrails.RestartsPerHour = DefaultGuardrails().RestartsPerHour
+	r.Spec.Plan.Guardrails.RestartsPerHour = plan.DefaultGuardrails().RestartsPerHour
 	switch {
 	case r.Phase.Over() || r.Phase == RollingBack:
 	case len(r.Touched) > 0:
@@ -245,4 +234,4 @@ func (r *Rollout) Overdue(nowMs int64, grace time.Duration) bool {
 	return r.ticks() && r.OverdueBy(nowMs, grace)
 }
 
-func (r *Rollout) stage() StagePlan { return r.Stages[r.Stage] }
+func (r *Rollout) stage() plan.StagePlan { return r.Stages[r.Stage] }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -17,7 +18,7 @@ import (
 // next stage.
 func TestRolloutReachesTheFleetStageByStage(t *testing.T) {
 	l := newLand("eu", "us", "ap")
-	r, steps := begin(t, l, spec(canary, Stage{SharePercent: 60, BakeMs: 60_000}, all))
+	r, steps := begin(t, l, spec(canary, plan.Stage{SharePercent: 60, BakeMs: 60_000}, all))
 	play(t, r, steps, func() bool { return r.Phase == Baking })
 	for region, want := range map[string]string{"eu": document30, "us": defaultDocument,
 		"ap": defaultDocument} {
@@ -241,7 +242,7 @@ func TestAFinishedRolloutIsRolledBack(t *testing.T) {
 // no timer to lose.
 func TestRolloutIsDeadWhenItsTimerIsLate(t *testing.T) {
 	l := newLand("eu")
-	r, steps := begin(t, l, spec(Stage{All: true, BakeMs: 1000}))
+	r, steps := begin(t, l, spec(plan.Stage{All: true, BakeMs: 1000}))
 	at := l.now.UnixMilli()
 	wait, err := r.Advance(steps.on)
 	if err != nil {

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
@@ -70,52 +69,31 @@ func wantTried(t *testing.T, l *land, want ...string) {
 	}
 }
 
-func part(share StageNodes, regions ...string) Stage {
-	return Stage{Regions: regions, All: len(regions) == 0, StageNodes: share, BakeMs: 60_000}
-}
-
-// "At most one of the fields can be set", each within its bounds.
-func TestTheBoundsOfANodeShare(t *testing.T) {
-	for want, share := range map[string]StageNodes{
-		"nodes_percent is 5 and nodes is 1: at most one of them may be set": {NodesPercent: 5, Nodes: 1},
-		"nodes_percent is -1 (1 to 100)":                                    {NodesPercent: -1},
-		"nodes_percent is 101 (1 to 100)":                                   {NodesPercent: 101},
-		"nodes is -1 (1 to 10000)":                                          {Nodes: -1},
-		"nodes is 10001 (1 to 10000)":                                       {Nodes: 10_001},
-	} {
-		err := spec(part(share, "eu"), all).Validate()
-		if !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "stage 1: ") {
-			t.Errorf("%+v: %v, want %q", share, err, want)
-		}
-	}
-	for _, share := range []StageNodes{{}, {NodesPercent: 1}, {NodesPercent: 100}, {Nodes: 1}, {Nodes: fleet.NodesMax}} {
-		if err := spec(part(share, "eu"), all).Validate(); err != nil {
-			t.Errorf("%+v: %v", share, err)
-		}
-	}
+func part(share plan.StageNodes, regions ...string) plan.Stage {
+	return plan.Stage{Regions: regions, All: len(regions) == 0, StageNodes: share, BakeMs: 60_000}
 }
 
 // The stages of plans with shares in a fleet, or the plan's error.
 func TestStagesOfShares(t *testing.T) {
-	one, three, tenth, half := StageNodes{Nodes: 1}, StageNodes{Nodes: 3}, StageNodes{NodesPercent: 10}, StageNodes{NodesPercent: 50}
+	one, three, tenth, half := plan.StageNodes{Nodes: 1}, plan.StageNodes{Nodes: 3}, plan.StageNodes{NodesPercent: 10}, plan.StageNodes{NodesPercent: 50}
 	for name, c := range map[string]struct {
-		stages []Stage
+		stages []plan.Stage
 		want   string // the stages, or the error
 	}{
-		"one node, then all": {[]Stage{part(one, "eu"), all}, "1 node of eu; all regions"},
-		"wider and wider": {[]Stage{part(one, "eu"), part(tenth, "eu"), part(half, "eu"), part(StageNodes{NodesPercent: 100}, "eu"), all},
+		"one node, then all": {[]plan.Stage{part(one, "eu"), all}, "1 node of eu; all regions"},
+		"wider and wider": {[]plan.Stage{part(one, "eu"), part(tenth, "eu"), part(half, "eu"), part(plan.StageNodes{NodesPercent: 100}, "eu"), all},
 			"1 node of eu; 10% of the nodes of eu; 50% of the nodes of eu; eu; all other regions"},
-		"of all regions":   {[]Stage{part(tenth), part(half), all}, "10% of the nodes each of all regions; 50% of the nodes each of all regions; all regions"},
-		"of some and all":  {[]Stage{canary, part(three, "us", "ap"), part(half), all}, "eu; 3 nodes each of us, ap; 50% of the nodes each of all other regions; all other regions"},
-		"a share of both":  {[]Stage{{SharePercent: 50, StageNodes: one, BakeMs: 100}, {SharePercent: 50, BakeMs: 100}, all}, "1 node each of ap, eu; ap, eu; all other regions"},
-		"not of the rest":  {[]Stage{part(one, "eu"), canary}, "1 node of eu; eu"},
-		"the same again":   {[]Stage{part(tenth, "eu"), part(tenth, "eu"), all}, "invalid: stage 2 takes in nothing new: earlier stages take in as many nodes of eu, or more"},
-		"narrower":         {[]Stage{part(three, "eu"), part(one, "eu"), all}, "invalid: stage 2 takes in nothing new"},
-		"of what has it":   {[]Stage{canary, part(half, "eu"), all}, "invalid: stage 2 takes in nothing new"},
-		"ends in one node": {[]Stage{canary, part(one, "us")}, "invalid: the plan ends with 1 node of region us: the last stage of a region takes in all of its nodes"},
-		"ends in a part":   {[]Stage{part(half)}, "invalid: the plan ends with 50% of the nodes of region ap"},
-		"rest in a part":   {[]Stage{part(half), part(StageNodes{}, "ap", "eu", "us", "za")}, "invalid: the plan ends with 50% of the nodes of all other regions"},
-		"all is not last":  {[]Stage{all, canary}, "invalid: stage 1 covers all regions and is not the last"},
+		"of all regions":   {[]plan.Stage{part(tenth), part(half), all}, "10% of the nodes each of all regions; 50% of the nodes each of all regions; all regions"},
+		"of some and all":  {[]plan.Stage{canary, part(three, "us", "ap"), part(half), all}, "eu; 3 nodes each of us, ap; 50% of the nodes each of all other regions; all other regions"},
+		"a share of both":  {[]plan.Stage{{SharePercent: 50, StageNodes: one, BakeMs: 100}, {SharePercent: 50, BakeMs: 100}, all}, "1 node each of ap, eu; ap, eu; all other regions"},
+		"not of the rest":  {[]plan.Stage{part(one, "eu"), canary}, "1 node of eu; eu"},
+		"the same again":   {[]plan.Stage{part(tenth, "eu"), part(tenth, "eu"), all}, "invalid: stage 2 takes in nothing new: earlier stages take in as many nodes of eu, or more"},
+		"narrower":         {[]plan.Stage{part(three, "eu"), part(one, "eu"), all}, "invalid: stage 2 takes in nothing new"},
+		"of what has it":   {[]plan.Stage{canary, part(half, "eu"), all}, "invalid: stage 2 takes in nothing new"},
+		"ends in one node": {[]plan.Stage{canary, part(one, "us")}, "invalid: the plan ends with 1 node of region us: the last stage of a region takes in all of its nodes"},
+		"ends in a part":   {[]plan.Stage{part(half)}, "invalid: the plan ends with 50% of the nodes of region ap"},
+		"rest in a part":   {[]plan.Stage{part(half), part(plan.StageNodes{}, "ap", "eu", "us", "za")}, "invalid: the plan ends with 50% of the nodes of all other regions"},
+		"all is not last":  {[]plan.Stage{all, canary}, "invalid: stage 1 covers all regions and is not the last"},
 	} {
 		s := spec(c.stages...)
 		r, err := New("r1", s, controltest.Ann, []string{"eu", "us", "ap", "za"}, 0)
@@ -133,46 +111,11 @@ func TestStagesOfShares(t *testing.T) {
 	}
 }
 
-// "The lowest bound below which enough of the live nodes are."
-func TestTheLeastShare(t *testing.T) {
-	var nodes []fleet.NodeFigures
-	for i := range 20 {
-		nodes = append(nodes, fleet.NodeFigures{ID: fmt.Sprint("node-", i)})
-	}
-	for _, c := range []struct {
-		share StageNodes
-		want  int
-	}{{StageNodes{Nodes: 1}, 1}, {StageNodes{Nodes: 7}, 7}, {StageNodes{Nodes: 20}, 20}, {StageNodes{NodesPercent: 1}, 1}, {StageNodes{NodesPercent: 10}, 2},
-		{StageNodes{NodesPercent: 11}, 3}, {StageNodes{NodesPercent: 99}, 20}} {
-		below := c.share.below(nodes)
-		in, greatest := 0, int64(0)
-		for _, n := range nodes {
-			if share := tuning.TrialShare(n.ID); share < below {
-				in, greatest = in+1, max(greatest, share)
-			}
-		}
-		if in != c.want || below != greatest+1 {
-			t.Errorf("%s: %d nodes below %d, the greatest %d", c.share, in, below, greatest)
-		}
-	}
-	for _, share := range []StageNodes{{Nodes: 21}, {}, {NodesPercent: 100}} {
-		if got := share.below(nodes); got != tuning.TrialShares {
-			t.Errorf("%s: %d", share, got)
-		}
-	}
-	if got := (StageNodes{NodesPercent: 50}).below(nil); got < tuning.TrialShares*49/100 || got > tuning.TrialShares/2 {
-		t.Errorf("50%% of no nodes: %d", got)
-	}
-	if got := (StageNodes{Nodes: 5}).below(nil); got != 1 {
-		t.Errorf("5 of no nodes: %d", got)
-	}
-}
-
 // One node, then a few, then all of the region, then all regions: each stage ends when its nodes run the trial. A
 // region has a single trial, which is widened.
 func TestARolloutOfShares(t *testing.T) {
 	l := landOf(10, "eu", "us")
-	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 1}, "eu"), part(StageNodes{NodesPercent: 30}, "eu"), canary, all))
+	r, steps := begin(t, l, spec(part(plan.StageNodes{Nodes: 1}, "eu"), part(plan.StageNodes{NodesPercent: 30}, "eu"), canary, all))
 	ids := byShare(l, "eu")
 	for stage, want := range [][]string{ids[:1], ids[:3], ids} {
 		play(t, r, steps, func() bool { return r.Phase == Baking && r.Stage == stage })
@@ -197,7 +140,7 @@ func TestARolloutOfShares(t *testing.T) {
 // A share of all regions also holds for regions that come later, and is widened.
 func TestAShareOfAllRegions(t *testing.T) {
 	l := landOf(4, "eu", "us")
-	r, steps := begin(t, l, spec(part(StageNodes{NodesPercent: 50}), all))
+	r, steps := begin(t, l, spec(part(plan.StageNodes{NodesPercent: 50}), all))
 	play(t, r, steps, func() bool { return r.Phase == Baking })
 	want := slices.Concat(byShare(l, "eu")[:2], byShare(l, "us")[:2])
 	wantTried(t, l, want...)
@@ -223,7 +166,7 @@ func TestAShareOfAllRegions(t *testing.T) {
 func TestANodeJoinsAShare(t *testing.T) {
 	for _, falls := range []bool{true, false} {
 		l := landOf(6, "eu", "us")
-		r, steps := begin(t, l, spec(part(StageNodes{NodesPercent: 50}, "eu"), all))
+		r, steps := begin(t, l, spec(part(plan.StageNodes{NodesPercent: 50}, "eu"), all))
 		play(t, r, steps, func() bool { return r.Phase == Baking })
 		id := ""
 		for i := 0; id == ""; i++ {
@@ -257,7 +200,7 @@ func TestANodeJoinsAShare(t *testing.T) {
 // A rollback waits for the nodes that may run the trial, and names the nodes that still do.
 func TestARollbackOfAShare(t *testing.T) {
 	l := landOf(10, "eu", "us")
-	r, steps := begin(t, l, spec(part(StageNodes{Nodes: 2}, "eu"), all))
+	r, steps := begin(t, l, spec(part(plan.StageNodes{Nodes: 2}, "eu"), all))
 	play(t, r, steps, func() bool { return r.Phase == Baking })
 	l.stubborn = true
 	operate(t, r, steps, Abort)
@@ -288,7 +231,7 @@ func TestTheRailsOfAShare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := landOf(8, "eu", "us")
-			s := spec(part(StageNodes{Nodes: 1}, "eu"), part(StageNodes{Nodes: 3}, "eu"), all)
+			s := spec(part(plan.StageNodes{Nodes: 1}, "eu"), part(plan.StageNodes{Nodes: 3}, "eu"), all)
 			s.Plan.Guardrails.Comparison.Off = true
 			r, steps := begin(t, l, s)
 			who := c.who(byShare(l, "eu"))
@@ -315,7 +258,7 @@ func TestTheRailsOfAShare(t *testing.T) {
 func TestANodeOfAShareIsLost(t *testing.T) {
 	for at, want := range map[int]string{0: "stage 1 (2 nodes of eu): nodes without heartbeats: 1 of 2", 7: ""} {
 		l := landOf(8, "eu", "us")
-		r, steps := begin(t, l, spec(part(StageNodes{Nodes: 2}, "eu"), all))
+		r, steps := begin(t, l, spec(part(plan.StageNodes{Nodes: 2}, "eu"), all))
 		play(t, r, steps, func() bool { return r.Phase == Baking })
 		l.dead[byShare(l, "eu")[at]] = true
 		play(t, r, steps, func() bool { return r.Phase.Over() || r.Stage > 0 })

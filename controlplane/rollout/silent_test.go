@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -86,8 +87,8 @@ func TestARolloutThatWaitsForAPersonIsInNoHurry(t *testing.T) {
 		},
 	} {
 		l := newLand("eu", "us")
-		gated := Stage{All: true, BakeMs: 100, Approval: wait == nil}
-		r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 100}, gated))
+		gated := plan.Stage{All: true, BakeMs: 100, Approval: wait == nil}
+		r, steps := begin(t, l, spec(plan.Stage{Regions: []string{"eu"}, BakeMs: 100}, gated))
 		play(t, r, steps, func() bool { return r.Phase == Awaiting || wait != nil && r.Phase == Baking })
 		if wait != nil {
 			wait(r, l)
@@ -169,7 +170,7 @@ func TestLeavingIsNotDying(t *testing.T) {
 		"one dies while nodes leave everywhere else": {[]string{"us1", "ap1"}, []string{"eu1"}, RolledBack},
 	} {
 		l := newLand("eu", "us", "ap")
-		r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 120_000}))
+		r, steps := begin(t, l, spec(plan.Stage{Regions: []string{"eu"}, BakeMs: 120_000}))
 		play(t, r, steps, func() bool { return r.Phase == Baking })
 		l.left = c.leave
 		for _, id := range c.die {

@@ -2,13 +2,13 @@ package rollout
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
 
 func TestSpecRefusals(t *testing.T) {
@@ -17,8 +17,8 @@ func TestSpecRefusals(t *testing.T) {
 		"floor is 2":                                 func(s *Spec) { s.Tuning = `{"floor":2}` },
 		"the plan has 0 stages (1 to 20)":            func(s *Spec) { s.Plan.Stages = nil },
 		"stage 1: invalid: want exactly one of":      func(s *Spec) { s.Plan.Stages[0].All = true },
-		"stage 1 covers all regions and is not":      func(s *Spec) { s.Plan.Stages = []Stage{all, all} },
-		"share_percent is 101 (1 to 100)":            func(s *Spec) { s.Plan.Stages[0] = Stage{SharePercent: 101} },
+		"stage 1 covers all regions and is not":      func(s *Spec) { s.Plan.Stages = []plan.Stage{all, all} },
+		"share_percent is 101 (1 to 100)":            func(s *Spec) { s.Plan.Stages[0] = plan.Stage{SharePercent: 101} },
 		"bake_ms is 99 (100 to 604800000)":           func(s *Spec) { s.Plan.Stages[1].BakeMs = 99 },
 		"baseline_ms is -1 (0 to 3600000)":           func(s *Spec) { s.Plan.BaselineMs = -1 },
 		"apply_timeout_ms is 999 (1000 to 86400000)": func(s *Spec) { s.Plan.ApplyTimeoutMs = 999 },
@@ -49,30 +49,6 @@ func TestSpecRefusals(t *testing.T) {
 	}
 	if _, err := New("r1", good, controlplane.By{}, []string{"eu"}, 1); !errors.Is(err, controlplane.ErrInvalid) {
 		t.Errorf("by nobody: %v", err)
-	}
-}
-
-// A canary region → a share of regions → all: a region is covered once, and a share includes the regions that have been
-// covered.
-func TestStagesCoverRegionsOnce(t *testing.T) {
-	plan := DefaultPlan()
-	plan.Stages = []Stage{{Regions: []string{"d"}, BakeMs: 100}, {SharePercent: 10, BakeMs: 100}, {SharePercent: 50, BakeMs: 100}, {All: true, BakeMs: 100}}
-	stages, err := plan.resolve([]string{"e", "d", "c", "b", "a", "a"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, s := range stages {
-		got = append(got, fmt.Sprint(s.Scope.Regions, s.Scope.Rows()))
-	}
-	if want := []string{"[d] [d]", "[a b] [a b]", "[c e] [c e ]"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	last := stages[2].Scope
-	for region, want := range map[string]bool{"a": false, "c": true, "d": false, "to come": true} {
-		if last.Has(region) != want {
-			t.Errorf("the last stage has %s: %v", region, !want)
-		}
 	}
 }
 

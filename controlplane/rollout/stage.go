@@ -8,6 +8,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/controlplane/rollout/guard"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
@@ -53,18 +54,18 @@ func (r *transition) make() (time.Duration, error) {
 	if ended != "" {
 		return r.fail(r.lastApplied(), ended), nil
 	}
-	breach, err := r.watch()
+	broken, err := r.watch()
 	if err != nil {
 		return 0, err
 	}
-	if breach != nil {
-		return r.fail(breach.stage, breach.why), nil
+	if broken != nil {
+		return r.fail(broken.Stage, broken.Why), nil
 	}
 	switch {
 	case r.waits():
 		return r.waitOn(), nil
 	case r.held():
-		return r.Spec.Plan.pollEvery(), nil
+		return r.Spec.Plan.PollEvery(), nil
 	case r.Phase == Measuring:
 		return r.measure()
 	case r.Phase == Converging:
@@ -86,7 +87,7 @@ func (r *Rollout) enter(stage int) (wait time.Duration) {
 		return 0
 	}
 	r.Phase, r.Asked = Awaiting, r.Epoch+1
-	return r.Spec.Plan.waitEvery(r.stage())
+	return r.Spec.Plan.WaitEvery(r.stage())
 }
 
 // measure takes the baseline, and applies the tuning once every region of the stage is ready.
@@ -95,12 +96,12 @@ func (r *transition) measure() (time.Duration, error) {
 		r.DueMs = r.nowMs + r.Spec.Plan.BaselineMs
 	}
 	if r.nowMs < r.DueMs {
-		return min(r.untilDue(), r.Spec.Plan.sampleEvery()), nil
+		return min(r.untilDue(), r.Spec.Plan.SampleEvery()), nil
 	}
-	if why := r.unready(); why != "" {
+	if why := r.judge().Unready(); why != "" {
 		return r.overdue(why), nil
 	}
-	before, err := r.steps.queries(r.Watch.regionsOf(r.Stage), r.Spec.Plan.Guardrails.Queries)
+	before, err := r.steps.queries(r.Watch.RegionsOf(r.Stage), r.Spec.Plan.Guardrails.Queries)
 	if err != nil {
 		return 0, err
 	}
@@ -112,9 +113,7 @@ func (r *transition) measure() (time.Duration, error) {
 		return 0, err
 	}
 	r.touch(inForce)
-	r.QueriesBefore = queries.AddBaselines(r.QueriesBefore, before)
-	r.Baseline = r.Watch.ratesOf(r.Stage, (*RegionWatch).before)
-	r.beginComparing()
+	r.judge().EndBaseline(before)
 	r.Phase, r.DueMs, r.Waiting = Applying, 0, ""
 	return 0, nil
 }
@@ -140,7 +139,7 @@ func (r *transition) apply() (time.Duration, error) {
 		touched[i].Trial = number
 	}
 	r.AddEvent(r.nowMs, controlplane.Itself, "apply", fmt.Sprintf("stage %d: %s", r.Stage+1, r.stage()))
-	r.beginWindows()
+	r.judge().BeginWindows()
 	r.Phase, r.DueMs = Converging, r.nowMs+r.Spec.Plan.ApplyTimeoutMs
 	return 0, nil
 }
@@ -153,7 +152,7 @@ func (r *transition) converge() time.Duration {
 		if r.nowMs >= r.DueMs {
 			return r.fail(r.Stage, "not all nodes run it in time: "+r.Waiting)
 		}
-		return r.Spec.Plan.pollEvery()
+		return r.Spec.Plan.PollEvery()
 	}
 	r.Phase, r.Waiting = Baking, ""
 	r.beginBake()
@@ -202,7 +201,7 @@ func (r *transition) finish() time.Duration {
 	if r.nowMs >= r.DueMs {
 		return r.fail(r.Stage, "not all nodes run the stored tuning in time: "+r.Waiting)
 	}
-	return r.Spec.Plan.pollEvery()
+	return r.Spec.Plan.PollEvery()
 }
 
 // overdue waits for the condition why, which a phase needs to end. It fails the rollout if that takes longer than
@@ -212,12 +211,12 @@ func (r *transition) overdue(why string) time.Duration {
 		return r.fail(r.Stage, why)
 	}
 	r.Waiting = why
-	return r.Spec.Plan.pollEvery()
+	return r.Spec.Plan.PollEvery()
 }
 
 // blind waits while a required query has no value. It fails the rollout after apply_timeout_ms.
 func (r *transition) blind(values []queries.Value) (wait time.Duration, blind bool) {
-	why := r.Spec.Plan.Guardrails.blind(values)
+	why := guard.Blind(r.Spec.Plan.Guardrails, values)
 	if why == "" {
 		if r.Blind > 0 {
 			r.Blind, r.Waiting = 0, ""
@@ -229,7 +228,7 @@ func (r *transition) blind(values []queries.Value) (wait time.Duration, blind bo
 		return r.fail(r.Stage, why), true
 	}
 	r.Waiting = why
-	return r.Spec.Plan.pollEvery(), true
+	return r.Spec.Plan.PollEvery(), true
 }
 
 // untilDue returns the time until a phase ends, or until the next look at watched regions.
@@ -238,5 +237,5 @@ func (r *transition) untilDue() time.Duration {
 	if !r.begun() {
 		return left
 	}
-	return min(left, r.stage().watchEvery())
+	return min(left, r.stage().WatchEvery())
 }

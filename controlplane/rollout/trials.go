@@ -3,6 +3,7 @@ package rollout
 import (
 	"slices"
 
+	"github.com/weirhq/weir/controlplane/rollout/guard"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
@@ -92,9 +93,9 @@ func (r *Rollout) beginMeasuring() {
 		return
 	}
 	if r.shadowing() {
-		r.Shadows, r.Touched, r.Compared = r.Touched, nil, Compared{}
+		r.Shadows, r.Touched, r.Compared = r.Touched, nil, guard.Compared{}
 	}
-	r.Watch = slices.DeleteFunc(r.Watch, func(w RegionWatch) bool {
+	r.Watch = slices.DeleteFunc(r.Watch, func(w guard.RegionWatch) bool {
 		return r.Stages[w.Stage].Shadow && r.stage().Scope.Has(w.Region)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 )
 
@@ -28,9 +29,9 @@ func TestTheBoundsOfALease(t *testing.T) {
 		3_600_000: {100, 1_000, ""},
 		3_600_001: {100, 1_000, "lease_ms is 3600001 (1000 to 3600000)"},
 	} {
-		p := DefaultPlan()
+		p := plan.DefaultPlan()
 		p.LeaseMs, p.ApplyTimeoutMs = ms, c.timeoutMs
-		p.Stages = []Stage{{All: true, BakeMs: c.bakeMs}}
+		p.Stages = []plan.Stage{{All: true, BakeMs: c.bakeMs}}
 		switch err := p.Validate(); {
 		case c.want == "" && err != nil:
 			t.Errorf("%d ms: %v", ms, err)
@@ -68,7 +69,7 @@ func TestATrialOutlivesItsRolloutByALease(t *testing.T) {
 // stage cannot end, and names the node. A rollback waits until the node has left the trial.
 func TestANodeThatIsCutOffLeavesTheTrial(t *testing.T) {
 	l := newLand("eu", "us")
-	s := spec(Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)
+	s := spec(plan.Stage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all)
 	r, steps := begin(t, l, s)
 	play(t, r, steps, func() bool { return r.Phase == Baking })
 	l.stubborn = true

@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -44,7 +45,7 @@ func wantRolledBack(t *testing.T, r *Rollout, why ...string) {
 // left.
 func TestNodesThatDieAsTheyApplyAreABreach(t *testing.T) {
 	l := newLand("eu", "us", "ap")
-	r, steps := begin(t, l, spec(canary, Stage{Regions: []string{"us"}, BakeMs: 60_000}, all))
+	r, steps := begin(t, l, spec(canary, plan.Stage{Regions: []string{"us"}, BakeMs: 60_000}, all))
 	l.fate = func(n *fleet.Row, document string) {
 		if document == document30 {
 			l.dead[n.Heartbeat.NodeID] = true
@@ -82,7 +83,7 @@ func TestANodeThatDiesLaterIsABreach(t *testing.T) {
 // a heartbeat after it, or counts as lost.
 func TestANodeThatDiesInAShortBakeIsABreach(t *testing.T) {
 	l := newLand("eu", "us")
-	r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: 2000}, all))
+	r, steps := begin(t, l, spec(plan.Stage{Regions: []string{"eu"}, BakeMs: 2000}, all))
 	waited := false
 	play(t, r, steps, func() bool {
 		l.dead["eu2"] = l.dead["eu2"] || r.Phase == Baking
@@ -116,7 +117,7 @@ func TestAPlannedScaleDown(t *testing.T) {
 // A node that restarts again and again has healthy counters in between, so its restarts count as a guardrail.
 func TestACrashLoopIsABreach(t *testing.T) {
 	l := newLand("eu", "us")
-	r, steps := begin(t, l, spec(Stage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all))
+	r, steps := begin(t, l, spec(plan.Stage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all))
 	l.fate = func(n *fleet.Row, document string) {
 		if n.Heartbeat.NodeID == "eu2" && document == document30 && l.now.Unix()%60 == 0 {
 			n.Heartbeat.StartedAtMs, n.Health = l.now.UnixMilli(), `{}`
@@ -129,7 +130,7 @@ func TestACrashLoopIsABreach(t *testing.T) {
 // A healthy hour does not hide a bad end of the bake.
 func TestALateBurstIsNotDiluted(t *testing.T) {
 	l := newLand("eu", "us")
-	r, steps := begin(t, l, longBaseline(spec(Stage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all)))
+	r, steps := begin(t, l, longBaseline(spec(plan.Stage{Regions: []string{"eu"}, BakeMs: time.Hour.Milliseconds()}, all)))
 	play(t, r, steps, func() bool { return r.Phase == Baking })
 	baking := l.now
 	play(t, r, steps, func() bool { return l.now.Sub(baking) > 55*time.Minute })
@@ -191,7 +192,7 @@ func TestEverythingTouchedIsWatched(t *testing.T) {
 	gated := all
 	gated.Approval = true
 	for name, c := range map[string]struct {
-		last  Stage
+		last  plan.Stage
 		until func(*Rollout) bool
 		pause bool
 	}{
@@ -245,8 +246,8 @@ func TestNothingTouchedIsNotWatched(t *testing.T) {
 
 // An approval that is sent twice approves one stage.
 func TestAnApprovalIsOfOneStage(t *testing.T) {
-	gate := func(region string) Stage {
-		return Stage{Regions: []string{region}, BakeMs: 1000, Approval: true}
+	gate := func(region string) plan.Stage {
+		return plan.Stage{Regions: []string{region}, BakeMs: 1000, Approval: true}
 	}
 	l := newLand("eu", "us", "ap")
 	s := spec(gate("eu"), gate("us"), gate("ap"))
@@ -470,7 +471,7 @@ func TestTheStateOfAThousandNodesIsBounded(t *testing.T) {
 		relayRows(h, 800)
 	}
 	l.pass(time.Second)
-	r, steps := begin(t, l, spec(Stage{All: true, BakeMs: 10_000}))
+	r, steps := begin(t, l, spec(plan.Stage{All: true, BakeMs: 10_000}))
 	size := func() int {
 		b, err := json.Marshal(r)
 		if err != nil {
@@ -482,7 +483,7 @@ func TestTheStateOfAThousandNodesIsBounded(t *testing.T) {
 	if got := size(); len(r.Watch) != 10 || got > 600<<10 || got < 100<<10 {
 		t.Errorf("%d bytes with %d regions", got, len(r.Watch))
 	}
-	if n := len(r.Watch[3].Nodes[7].Window); n != watchBuckets {
+	if n := len(r.Watch[3].Nodes[7].Window); n != 5 {
 		t.Errorf("%d buckets", n)
 	}
 	t.Logf("%d bytes at 1,000 nodes", size())

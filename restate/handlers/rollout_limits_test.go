@@ -8,6 +8,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	callerlimits "github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/settings"
@@ -43,8 +44,8 @@ func testRolloutOfLimits(t *testing.T) {
 	spec := twoStages(200)
 	spec.Tuning = ""
 	spec.Limits = &settings.Change{Overrides: []settings.OverrideChange{{Before: item(10), After: item(8)}}}
-	spec.Plan.Stages = []rollout.Stage{{Regions: []string{"eu"}, BakeMs: 200, Shadow: true}, {All: true, BakeMs: 200}}
-	spec.Plan.Guardrails.LimitsGuardrails = rollout.DefaultLimitsGuardrails()
+	spec.Plan.Stages = []plan.Stage{{Regions: []string{"eu"}, BakeMs: 200, Shadow: true}, {All: true, BakeMs: 200}}
+	spec.Plan.Guardrails.LimitsGuardrails = plan.DefaultLimitsGuardrails()
 
 	set(11)
 	_, err := c.Start(t.Context(), rollout.Start{ID: "l0", Spec: spec, By: by})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/shared/await"
@@ -164,10 +165,10 @@ func newRolloutCluster(t *testing.T) (*cluster, *village, *sql.DB, string, Rollo
 
 // twoStages returns a canary and all other regions, watched for a moment each.
 func twoStages(bakeMs int64) rollout.Spec {
-	plan := rollout.DefaultPlan()
-	plan.BaselineMs, plan.ApplyTimeoutMs = 100, 6000
-	plan.Stages = []rollout.Stage{{Regions: []string{"eu"}, BakeMs: bakeMs}, {All: true, BakeMs: bakeMs}}
-	return rollout.Spec{Tuning: newTuning, Plan: plan}
+	p := plan.DefaultPlan()
+	p.BaselineMs, p.ApplyTimeoutMs = 100, 6000
+	p.Stages = []plan.Stage{{Regions: []string{"eu"}, BakeMs: bakeMs}, {All: true, BakeMs: bakeMs}}
+	return rollout.Spec{Tuning: newTuning, Plan: p}
 }
 
 // reaches polls until holds returns true for the rollout.

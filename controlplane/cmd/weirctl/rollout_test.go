@@ -19,6 +19,8 @@ import (
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/rollout/guard"
+	rolloutplan "github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/watch"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/tuning"
@@ -146,7 +148,7 @@ share of nodes lost         -       -     0       -       -
 restarts of a node an hour  -       -     1       -       -
 `)
 	latency := 250.0
-	r.Watch = []rollout.RegionWatch{{Region: "us", Stage: 1, Nodes: []rollout.WatchedNode{{ID: "n7", LatencyUs: &latency}}}}
+	r.Watch = []guard.RegionWatch{{Region: "us", Stage: 1, Nodes: []guard.WatchedNode{{ID: "n7", LatencyUs: &latency}}}}
 	if w.run(t, "rollout", "status"); !strings.Contains(w.stdout.String(), "\ndecision latency, µs        -       250  1,000   75 %    us, node n7\n") {
 		t.Errorf("%s", w.stdout.String())
 	}
@@ -157,8 +159,8 @@ restarts of a node an hour  -       -     1       -       -
 
 // Behind the regions stand a share of each region's nodes, shadow and approval, in any order.
 func TestStagesOfNodes(t *testing.T) {
-	share := func(percent, nodes int) rollout.StageNodes {
-		return rollout.StageNodes{NodesPercent: percent, Nodes: nodes}
+	share := func(percent, nodes int) rolloutplan.StageNodes {
+		return rolloutplan.StageNodes{NodesPercent: percent, Nodes: nodes}
 	}
 	for text, order := range map[string][2]bool{ // shadow, approval
 		"eu:shadow": {true, false}, "eu:shadow:approval": {true, true}, "eu:approval:shadow": {true, true}, "eu:approval:1node": {false, true},
@@ -168,7 +170,7 @@ func TestStagesOfNodes(t *testing.T) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
-	for text, want := range map[string]rollout.Stage{
+	for text, want := range map[string]rolloutplan.Stage{
 		"eu:1node":           {Regions: []string{"eu"}, StageNodes: share(0, 1)},
 		"eu,us:3nodes":       {Regions: []string{"eu", "us"}, StageNodes: share(0, 3)},
 		"eu:10%:approval":    {Regions: []string{"eu"}, StageNodes: share(10, 0), Approval: true},
@@ -180,7 +182,7 @@ func TestStagesOfNodes(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		is := rollout.Stage{Regions: got.GetRegions(), SharePercent: int(got.GetSharePercent()), All: got.GetAll(),
+		is := rolloutplan.Stage{Regions: got.GetRegions(), SharePercent: int(got.GetSharePercent()), All: got.GetAll(),
 			StageNodes: share(int(got.GetNodesPercent()), int(got.GetNodes())), Approval: got.GetApproval()}
 		if fmt.Sprint(is) != fmt.Sprint(want) {
 			t.Errorf("%s: %+v, want %+v", text, is, want)
@@ -205,14 +207,14 @@ func TestStatusOfAShare(t *testing.T) {
 		t.Errorf("a lease of %d ms", got)
 	}
 	r.Phase = rollout.Baking
-	watch := rollout.RegionWatch{Region: "eu", Whole: true}
+	watch := guard.RegionWatch{Region: "eu", Whole: true}
 	for i := range 20 {
-		watch.Nodes = append(watch.Nodes, rollout.WatchedNode{ID: fmt.Sprint("eu-", i)})
+		watch.Nodes = append(watch.Nodes, guard.WatchedNode{ID: fmt.Sprint("eu-", i)})
 	}
-	slices.SortFunc(watch.Nodes, func(a, b rollout.WatchedNode) int {
+	slices.SortFunc(watch.Nodes, func(a, b guard.WatchedNode) int {
 		return cmp.Compare(tuning.TrialShare(a.ID), tuning.TrialShare(b.ID))
 	})
-	r.Watch, r.Touched = []rollout.RegionWatch{watch}, []rollout.Touched{{Region: "eu", Trial: 1, Below: tuning.TrialShare(watch.Nodes[2].ID)}}
+	r.Watch, r.Touched = []guard.RegionWatch{watch}, []rollout.Touched{{Region: "eu", Trial: 1, Below: tuning.TrialShare(watch.Nodes[2].ID)}}
 	w.run(t, "rollout", "status", "r1")
 	for _, has := range []string{"on trial  2 of 20 nodes of eu\n", "1      1 node of eu ", "2      50% of the nodes of eu ",
 		"3      eu, us and regions to come "} {
@@ -229,9 +231,9 @@ func TestRolloutPlanFile(t *testing.T) {
 	if code := w.run(t, "rollout", "start", "--tuning", "rfc", "--plan", plan, "--id", "r1", "--reason", "x"); code != exitOK {
 		t.Fatalf("exit %d, %s", code, w.stderr.String())
 	}
-	want := rollout.DefaultPlan()
+	want := rolloutplan.DefaultPlan()
 	want.BaselineMs = 0
-	want.Stages = []rollout.Stage{{SharePercent: 50, BakeMs: 1000}, {All: true, BakeMs: 300_000}}
+	want.Stages = []rolloutplan.Stage{{SharePercent: 50, BakeMs: 1000}, {All: true, BakeMs: 300_000}}
 	want.Guardrails.ErrorsPerMinute.Least, want.Guardrails.LatencyUs.Off, want.Guardrails.DeniedShareShift = 60, true, 0
 	if got := w.rollouts.list[0].Spec.Plan; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v\nwant %+v", got, want)

@@ -23,6 +23,8 @@ import (
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/retire"
 	"github.com/weirhq/weir/controlplane/rollout"
+	"github.com/weirhq/weir/controlplane/rollout/guard"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/controlplane/watch"
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -82,28 +84,28 @@ func serve(t testing.TB, state string) (url string) {
 		l.overrides = append(l.overrides, limits.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(100 * i), DurationMs: 60_000, UpdatedAt: now})
 	}
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
-	plan := rollout.DefaultPlan()
-	plan.Stages = []rollout.Stage{
-		{Regions: l.regions[:1], StageNodes: rollout.StageNodes{Nodes: 1}, BakeMs: 3_600_000},
-		{Regions: l.regions[:1], StageNodes: rollout.StageNodes{NodesPercent: 10}, BakeMs: 3_600_000},
+	p := plan.DefaultPlan()
+	p.Stages = []plan.Stage{
+		{Regions: l.regions[:1], StageNodes: plan.StageNodes{Nodes: 1}, BakeMs: 3_600_000},
+		{Regions: l.regions[:1], StageNodes: plan.StageNodes{NodesPercent: 10}, BakeMs: 3_600_000},
 		{All: true, BakeMs: 3_600_000, Approval: true},
 	}
-	plan.Approvers = 2
+	p.Approvers = 2
 	set := tuning.Default()
 	set.Floor = 0.5
 	document, err := set.Document()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l.rollout, err = rollout.New("fewer-rows", rollout.Spec{Tuning: string(document), Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
+	if l.rollout, err = rollout.New("fewer-rows", rollout.Spec{Tuning: string(document), Plan: p}, by, l.regions, now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	l.rollout.Touched = []rollout.Touched{{Region: l.regions[0], Below: tuning.TrialShares / 10, Trial: 4}}
-	watch := rollout.RegionWatch{Region: l.regions[0], Whole: true}
+	watch := guard.RegionWatch{Region: l.regions[0], Whole: true}
 	for n := range largeNodes / largeRegions {
-		watch.Nodes = append(watch.Nodes, rollout.WatchedNode{ID: fmt.Sprintf("node-00-%02d", n)})
+		watch.Nodes = append(watch.Nodes, guard.WatchedNode{ID: fmt.Sprintf("node-00-%02d", n)})
 	}
-	l.rollout.Watch = []rollout.RegionWatch{watch}
+	l.rollout.Watch = []guard.RegionWatch{watch}
 	look := retire.Look{Table: &retire.TableFigures{Rows: 7}}
 	if l.retire, err = retire.New(retire.Blocklist, retire.DefaultSpec(), by, look, now.UnixMilli()); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package rollout
+package guard
 
 import (
 	"cmp"
@@ -8,28 +8,21 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
-
-// breach is a broken guardrail: the stage of the region at fault, the reason, and the factor by which it exceeds its
-// bound.
-type breach struct {
-	stage int
-	why   string
-	by    float64
-}
 
 // breachOfNodes compares every region that has the tuning, and each of its nodes, with its past. It never averages over
 // regions, because that could hide a region that is worse.
-func (r *transition) breachOfNodes() *breach {
-	g, elsewhere := r.Spec.Plan.Guardrails, r.Compared.lostElsewhere(r.Touched.scope())
-	enough := r.Watch.enough(g)
-	for i := range r.Watch {
-		w := &r.Watch[i]
-		if w.Stage == r.Stage && !r.applied() {
+func (j *Judge) breachOfNodes() *Breach {
+	g, elsewhere := j.bounds(), j.Compared.lostElsewhere(j.With)
+	enough := j.Watch.enough(g)
+	for i := range j.Watch {
+		w := &j.Watch[i]
+		if w.Stage == j.Stage && !j.applied() {
 			continue
 		}
-		if why := g.breachOf(w, r.look.AtMs, r.Clocks.GapMs, r.Stages[w.Stage].borne(), elsewhere, enough); why != "" {
-			return &breach{stage: w.Stage, why: why}
+		if why := g.breachOf(w, j.Look.AtMs, j.Clocks.GapMs, j.Stages[w.Stage].Borne(), elsewhere, enough); why != "" {
+			return &Breach{Stage: w.Stage, Why: why}
 		}
 	}
 	return nil
@@ -41,19 +34,22 @@ func (r *transition) breachOfNodes() *breach {
 //   - borne is how long a measured figure can be beyond its bound.
 //   - elsewhere is the share of nodes that regions without the tuning have lost.
 //   - enough is the evidence at which a counted figure breaks its bound.
-func (g Guardrails) breachOf(w *RegionWatch, nowMs, gapMs int64, borne time.Duration, elsewhere,
+func (g bounds) breachOf(w *RegionWatch, nowMs, gapMs int64, borne time.Duration, elsewhere,
 	enough float64) string {
 	if why := cmp.Or(g.nodesLost(w, elsewhere), g.relaysLost(w, fleet.UnrelayedMax),
 		g.originLost(w, fleet.UnrelayedMax)); why != "" {
 		return why
 	}
-	var worst breach
+	var worst struct {
+		why string
+		by  float64 // the factor by which it exceeds its bound
+	}
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
 		if n.Gone || w.Whole {
 			continue
 		}
-		if many := n.restartsSince(nowMs - restartsWithin.Milliseconds()); g.RestartsPerHour < RestartsPerHourMax &&
+		if many := n.restartsSince(nowMs - restartsWithin.Milliseconds()); g.RestartsPerHour < plan.RestartsPerHourMax &&
 			many > g.RestartsPerHour {
 			return fmt.Sprintf("restarts of a node within an hour: %d, more than %d, of node %s in region %s", many,
 				g.RestartsPerHour, n.ID, w.Region)
@@ -61,7 +57,7 @@ func (g Guardrails) breachOf(w *RegionWatch, nowMs, gapMs int64, borne time.Dura
 		j := g.ofNode(w, n, borne, enough)
 		j.note(gapMs)
 		if why, by := j.worst(); why != "" && by > worst.by {
-			worst = breach{why: fmt.Sprintf("%s, of node %s in region %s", why, n.ID, w.Region), by: by}
+			worst.why, worst.by = fmt.Sprintf("%s, of node %s in region %s", why, n.ID, w.Region), by
 		}
 	}
 	if worst.why != "" {
@@ -74,15 +70,15 @@ func (g Guardrails) breachOf(w *RegionWatch, nowMs, gapMs int64, borne time.Dura
 }
 
 // ofNode returns the judgement of a node.
-func (g Guardrails) ofNode(w *RegionWatch, n *WatchedNode, borne time.Duration, enough float64) *judgement {
+func (g bounds) ofNode(w *RegionWatch, n *WatchedNode, borne time.Duration, enough float64) *judgement {
 	now := n.rates(0)
-	return &judgement{Guardrails: g, evidence: n.evidence(w, enough), baseline: n.baseline(w.own(w.before()), now),
+	return &judgement{bounds: g, evidence: n.evidence(w, enough), baseline: n.baseline(w.own(w.before()), now),
 		now: now, over: &n.Over, borne: borne, others: true}
 }
 
 // ofRegion returns the judgement of the region's nodes together.
-func (g Guardrails) ofRegion(w *RegionWatch, enough float64) *judgement {
-	return &judgement{Guardrails: g, evidence: w.evidence(enough), baseline: w.own(w.before()), now: w.own(w.rates(0)),
+func (g bounds) ofRegion(w *RegionWatch, enough float64) *judgement {
+	return &judgement{bounds: g, evidence: w.evidence(enough), baseline: w.own(w.before()), now: w.own(w.rates(0)),
 		over: &Overdue{}, rows: w.Share == nil, others: !w.Whole}
 }
 
@@ -128,7 +124,7 @@ const shareSlack = 1e-6
 
 // nodesLost describes a region that has lost all of its nodes from before its stage, or a larger share of them than
 // both the plan and the loss elsewhere allow; empty: there is none.
-func (g Guardrails) nodesLost(w *RegionWatch, elsewhere float64) string {
+func (g bounds) nodesLost(w *RegionWatch, elsewhere float64) string {
 	var gone []string
 	were, left := 0, 0
 	for _, n := range w.Nodes {

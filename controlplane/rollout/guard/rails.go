@@ -1,4 +1,4 @@
-package rollout
+package guard
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
 
 // Rail is the state of a guardrail: the figures of the region or node with the least margin.
@@ -30,7 +31,7 @@ func (r *Rail) left(is, most float64) {
 }
 
 // railsOf compares figures with their ceilings and with the bounds on the share of denied decisions.
-func (g Guardrails) railsOf(baseline, now fleet.HealthRates) (rails []Rail) {
+func (g bounds) rails(baseline, now fleet.HealthRates) (rails []Rail) {
 	for _, h := range g.ceilings(baseline, now) {
 		rail := Rail{Field: h.field, Before: h.baseline, Now: h.now}
 		if !h.ceiling.Off {
@@ -56,7 +57,7 @@ func (g Guardrails) railsOf(baseline, now fleet.HealthRates) (rails []Rail) {
 
 // rails returns the state of each rail, with the judge's verdict.
 func (j *judgement) rails() []Rail {
-	rails := j.railsOf(j.baseline, j.now)
+	rails := j.bounds.rails(j.baseline, j.now)
 	for i, h := range j.ceilings(j.baseline, j.now) { // the first of rails
 		_, broken := j.broken(h)
 		rails[i].judged(broken)
@@ -104,39 +105,39 @@ func countRail(field string, now, most float64, off bool) Rail {
 
 // Rails returns the guardrails of the plan, except its queries, in a fixed order. Each rail has the region or node that
 // is nearest to its bound. The figures are the same as those that the judge compares with the bounds.
-func (r *Rollout) Rails() []Rail {
-	g := r.Spec.Plan.Guardrails
+func (j *Judge) Rails() []Rail {
+	g := j.bounds()
 	lost, restarts := Rail{Field: "nodes_lost_share", Most: &g.NodesLostShare}, Rail{Field: "restarts_per_hour"}
-	if most := float64(g.RestartsPerHour); g.RestartsPerHour < RestartsPerHourMax {
+	if most := float64(g.RestartsPerHour); g.RestartsPerHour < plan.RestartsPerHourMax {
 		restarts.Most = &most
 	}
-	rails := append(g.railsOf(r.Baseline, r.Now), lost, restarts)
+	rails := append(g.rails(j.Baseline, j.Now), lost, restarts)
 	rails = append(rails, g.limitsRails()...)
 	for i := range rails { // these are the stage's figures, which are not judged
 		if rails[i].Field != "dropped_cost" {
 			rails[i].judged(false)
 		}
 	}
-	enough := r.Watch.enough(g)
-	for i := range r.Watch {
-		w := &r.Watch[i]
-		if w.Stage == r.Stage && !r.applied() {
+	enough := j.Watch.enough(g)
+	for i := range j.Watch {
+		w := &j.Watch[i]
+		if w.Stage == j.Stage && !j.applied() {
 			continue
 		}
-		for _, candidates := range g.railsIn(w, r.Clocks.DatabaseMs, r.Stages[w.Stage].borne(), enough) {
+		for _, candidates := range g.railsIn(w, j.Clocks.DatabaseMs, j.Stages[w.Stage].Borne(), enough) {
 			for _, rail := range candidates {
 				narrow(rails, rail)
 			}
 		}
 	}
-	for _, rail := range r.effectRails() {
+	for _, rail := range j.effectRails() {
 		narrow(rails, rail)
 	}
-	return append(rails, comparedRails(r.Comparisons(), r.Stages)...)
+	return append(rails, comparedRails(j.Comparisons(), j.Stages)...)
 }
 
 // railsIn returns the rails of a region and of each of its nodes.
-func (g Guardrails) railsIn(w *RegionWatch, nowMs int64, borne time.Duration, enough float64) (all [][]Rail) {
+func (g bounds) railsIn(w *RegionWatch, nowMs int64, borne time.Duration, enough float64) (all [][]Rail) {
 	gone, were := 0, 0
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
@@ -151,7 +152,7 @@ func (g Guardrails) railsIn(w *RegionWatch, nowMs int64, borne time.Duration, en
 		}
 		restarts := float64(n.restartsSince(nowMs - restartsWithin.Milliseconds()))
 		all = append(all, placed(append(g.ofNode(w, n, borne, enough).rails(), countRail("restarts_per_hour", restarts,
-			float64(g.RestartsPerHour), g.RestartsPerHour >= RestartsPerHourMax)), w.Region, n.ID))
+			float64(g.RestartsPerHour), g.RestartsPerHour >= plan.RestartsPerHourMax)), w.Region, n.ID))
 	}
 	lost := countRail("nodes_lost_share", max(0, float64(gone)-shareSlack)/float64(max(1, were)), g.NodesLostShare, false)
 	region := g.ofRegion(w, enough).rails()
@@ -186,7 +187,7 @@ func narrow(rails []Rail, one Rail) {
 
 // comparedRails returns the rails of the comparison: for each figure, the verdict with the highest confidence that it
 // is worse.
-func comparedRails(all []ComparedVerdict, stages StagePlans) (rails []Rail) {
+func comparedRails(all []ComparedVerdict, stages plan.StagePlans) (rails []Rail) {
 	for _, v := range all {
 		if v.Samples == 0 {
 			continue

@@ -1,4 +1,4 @@
-package rollout
+package guard
 
 import (
 	"fmt"
@@ -47,7 +47,7 @@ func (w *RegionWatch) down() (all bool) {
 
 // originLost describes a region whose origin has answered no node for longer than borne; empty: there is none. A plan
 // with DegradedShare off does not check it.
-func (g Guardrails) originLost(w *RegionWatch, borne time.Duration) string {
+func (g bounds) originLost(w *RegionWatch, borne time.Duration) string {
 	if !w.Down.Reaches(borne) || g.DegradedShare.Off {
 		return ""
 	}
@@ -57,7 +57,7 @@ func (g Guardrails) originLost(w *RegionWatch, borne time.Duration) string {
 
 // relaysLost describes a region that has had no relay, or no measured delay, for longer than borne; empty: there is
 // none. A plan with ConvergenceMs off does not check it.
-func (g Guardrails) relaysLost(w *RegionWatch, borne time.Duration) string {
+func (g bounds) relaysLost(w *RegionWatch, borne time.Duration) string {
 	if g.ConvergenceMs.Off {
 		return ""
 	}

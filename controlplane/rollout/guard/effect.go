@@ -1,4 +1,4 @@
-package rollout
+package guard
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/sequential"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -180,6 +181,9 @@ func sumSpaces(a, b []SpaceTally) []SpaceTally {
 	return sum
 }
 
+// End adds up all nodes, for each region and trial, because no more heartbeats come.
+func (e *Effect) End() { e.fold(nil) }
+
 // fold adds up the nodes that are not here, for each region and trial.
 func (e *Effect) fold(here map[string]bool) {
 	var left []EffectNode
@@ -205,17 +209,6 @@ func (e *Effect) fold(here map[string]bool) {
 	e.Nodes = left
 }
 
-// trialNumbers returns the numbers of the trials that are under way.
-func (r *Rollout) trialNumbers() map[int64]bool {
-	numbers := map[int64]bool{}
-	for _, t := range r.Trials() {
-		if t.Trial > 0 && r.Spec.Limits != nil {
-			numbers[t.Trial] = true
-		}
-	}
-	return numbers
-}
-
 // LimitsEvidence is the evidence of a rollout of limits, of all nodes whose trial has the mode of the newest stage with
 // a trial.
 type LimitsEvidence struct {
@@ -226,15 +219,11 @@ type LimitsEvidence struct {
 	Top        []AffectedCaller
 }
 
-// LimitsEvidence returns the evidence so far.
-func (r *Rollout) LimitsEvidence() (all LimitsEvidence) {
-	mode := r.Touched
-	if !slices.ContainsFunc(mode, func(t Touched) bool { return t.Trial > 0 }) {
-		mode = r.Shadows
-	}
+// Evidence returns the evidence of trials with these numbers.
+func (e *Effect) Evidence(trials map[int64]bool) (all LimitsEvidence) {
 	spaces := []SpaceTally{}
-	for _, n := range r.Effect.Nodes {
-		if !slices.ContainsFunc(mode, func(t Touched) bool { return t.Trial == n.Trial }) {
+	for _, n := range e.Nodes {
+		if !trials[n.Trial] {
 			continue
 		}
 		t := n.tally()
@@ -244,7 +233,7 @@ func (r *Rollout) LimitsEvidence() (all LimitsEvidence) {
 		spaces = sumSpaces(spaces, sumSpaces(n.SpacesWas, n.Spaces))
 	}
 	for i, s := range spaces {
-		if name := r.Effect.Spaces[i]; s[0] > 0 {
+		if name := e.Spaces[i]; s[0] > 0 {
 			all.Namespaces = append(all.Namespaces, heartbeat.LimitsNamespace{Workspace: name.Workspace,
 				Namespace: name.Namespace, Judged: s[0], DeniedBefore: s[1], DeniedAfter: s[2], NewlyDenied: s[3]})
 		}
@@ -252,22 +241,16 @@ func (r *Rollout) LimitsEvidence() (all LimitsEvidence) {
 	slices.SortStableFunc(all.Namespaces, func(a, b heartbeat.LimitsNamespace) int {
 		return cmp.Compare(b.NewlyDenied, a.NewlyDenied)
 	})
-	all.Top = r.Effect.Top
+	all.Top = e.Top
 	return all
 }
 
-// unjudged describes what the evidence of the stage lacks: any decision, or any decision of some namespaces of the
-// change; empty: it has decisions of each. Such a stage passes, for example if nobody calls.
-func (r *Rollout) unjudged() string {
-	trials := map[int64]bool{}
-	for _, t := range r.Touched {
-		if slices.Contains(r.stage().Scope.Rows(), t.Region) {
-			trials[t.Trial] = true
-		}
-	}
+// Unjudged describes what the evidence of trials lacks: any decision, or any decision of some of the namespaces, each
+// of which is WORKSPACE/NAMESPACE; empty: it has decisions of each. Such a stage passes, for example if nobody calls.
+func (e *Effect) Unjudged(trials map[int64]bool, namespaces []string) string {
 	var judged int64
 	var spaces []SpaceTally
-	for _, n := range r.Effect.Nodes {
+	for _, n := range e.Nodes {
 		if trials[n.Trial] {
 			judged, spaces = judged+n.tally()[0], sumSpaces(spaces, sumSpaces(n.SpacesWas, n.Spaces))
 		}
@@ -277,13 +260,13 @@ func (r *Rollout) unjudged() string {
 		return "no decision was judged, " + shows
 	}
 	var without []string
-	for _, name := range spacesOf(*r.Spec.Limits) {
+	for _, name := range namespaces {
 		found := func(s EffectSpace) bool { return string(s.Workspace)+"/"+string(s.Namespace) == name }
-		if i := slices.IndexFunc(r.Effect.Spaces, found); i < 0 || i >= len(spaces) || spaces[i][0] == 0 {
+		if i := slices.IndexFunc(e.Spaces, found); i < 0 || i >= len(spaces) || spaces[i][0] == 0 {
 			without = append(without, name)
 		}
 	}
-	if len(without) == 0 || len(r.Effect.Spaces) == spacesMax { // heartbeats have no more namespaces
+	if len(without) == 0 || len(e.Spaces) == spacesMax { // heartbeats have no more namespaces
 		return ""
 	}
 	return fmt.Sprintf("no decision was judged in %s, %s there", controlplane.Several(without), shows)
@@ -299,10 +282,9 @@ type effectRegion struct {
 }
 
 // effects returns the figures of each region with a trial.
-func (r *Rollout) effects() (regions []effectRegion) {
-	numbers := r.trialNumbers()
-	for _, n := range r.Effect.Nodes {
-		if !numbers[n.Trial] {
+func (j *Judge) effects() (regions []effectRegion) {
+	for _, n := range j.Effect.Nodes {
+		if !j.Trials[n.Trial] {
 			continue
 		}
 		i := slices.IndexFunc(regions, func(e effectRegion) bool { return e.region == n.Region })
@@ -322,16 +304,16 @@ func (r *Rollout) effects() (regions []effectRegion) {
 }
 
 // breachOfLimits returns the guardrail on newly denied callers that a region's trial breaks, or nil.
-func (r *transition) breachOfLimits() *breach {
-	g := r.Spec.Plan.Guardrails.LimitsGuardrails
-	for _, e := range r.effects() {
+func (j *Judge) breachOfLimits() *Breach {
+	g := j.bounds()
+	for _, e := range j.effects() {
 		if e.protects > 0 {
-			return &breach{stage: r.lastApplied(), why: fmt.Sprintf("newly denied decisions of protected callers: %d, more "+
+			return &Breach{Stage: j.lastApplied(), Why: fmt.Sprintf("newly denied decisions of protected callers: %d, more "+
 				"than 0, of node %s in region %s: %s", e.protects, e.guarded.name(), e.region,
 				cmp.Or(e.guarded.Caller, "a caller that the node does not name"))}
 		}
-		if most := g.NewlyDeniedCallers; most != nil && *most < NewlyDeniedCallersMax && e.callers > *most {
-			return &breach{stage: r.lastApplied(), why: fmt.Sprintf("keys with newly denied decisions: %d, more than %d, "+
+		if most := g.NewlyDeniedCallers; most != nil && *most < plan.NewlyDeniedCallersMax && e.callers > *most {
+			return &Breach{Stage: j.lastApplied(), Why: fmt.Sprintf("keys with newly denied decisions: %d, more than %d, "+
 				"of region %s, most of them of node %s", e.callers, *most, e.region, e.most.name())}
 		}
 	}
@@ -347,7 +329,7 @@ func (j *judgement) newlyDenied() (is sequential.Evidence, broken, ok bool) {
 	if most == nil || !j.others {
 		return is, false, false
 	}
-	scale := cmp.Or(*most, DefaultNewlyDeniedShare)
+	scale := cmp.Or(*most, plan.DefaultNewlyDeniedShare)
 	is = j.of(countNewlyDenied, scale, sequential.Bound{Plus: *most})
 	judged := false
 	for _, part := range j.since {
@@ -357,7 +339,7 @@ func (j *judgement) newlyDenied() (is sequential.Evidence, broken, ok bool) {
 }
 
 // shareRail returns the rail of the share of newly denied decisions, not measured.
-func (g LimitsGuardrails) shareRail() Rail {
+func (g bounds) shareRail() Rail {
 	rail := Rail{Field: "newly_denied_share"}
 	if *g.NewlyDeniedShare < 1 {
 		rail.Most = g.NewlyDeniedShare
@@ -366,24 +348,24 @@ func (g LimitsGuardrails) shareRail() Rail {
 }
 
 // limitsRails returns the rails of a rollout of limits, not measured; none for a tuning.
-func (g LimitsGuardrails) limitsRails() []Rail {
+func (g bounds) limitsRails() []Rail {
 	if g.NewlyDeniedShare == nil {
 		return nil
 	}
 	callers := Rail{Field: "newly_denied_callers"}
-	if *g.NewlyDeniedCallers < NewlyDeniedCallersMax {
+	if *g.NewlyDeniedCallers < plan.NewlyDeniedCallersMax {
 		callers.Most = new(float64(*g.NewlyDeniedCallers))
 	}
 	return []Rail{g.shareRail(), callers, {Field: "protected", Most: new(0.0)}}
 }
 
 // effectRails returns the rails of newly denied callers of each region.
-func (r *Rollout) effectRails() (rails []Rail) {
-	g := r.Spec.Plan.Guardrails.LimitsGuardrails
-	for _, e := range r.effects() {
+func (j *Judge) effectRails() (rails []Rail) {
+	g := j.bounds()
+	for _, e := range j.effects() {
 		most := *g.NewlyDeniedCallers
 		rails = append(rails, placed([]Rail{
-			countRail("newly_denied_callers", float64(e.callers), float64(most), most >= NewlyDeniedCallersMax),
+			countRail("newly_denied_callers", float64(e.callers), float64(most), most >= plan.NewlyDeniedCallersMax),
 		}, e.region, "")...)
 		rails = append(rails, placed([]Rail{countRail("protected", float64(e.protects), 0, false)}, e.region,
 			e.guarded.ID)...)

@@ -1,17 +1,13 @@
-package rollout
+package plan
 
 import (
 	"fmt"
 	"math"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
 	"github.com/weirhq/weir/shared/settings"
 )
-
-// decisionsMin is how many decisions a share of decisions needs at least.
-const decisionsMin = 100
 
 // RestartsPerHourMax turns the guardrail of restarts off.
 const RestartsPerHourMax = 10
@@ -115,7 +111,8 @@ func (g LimitsGuardrails) named() string {
 	return ""
 }
 
-func (g LimitsGuardrails) validate() error {
+// Validate reports the first field that is missing or outside its bounds.
+func (g LimitsGuardrails) Validate() error {
 	switch share, callers := g.NewlyDeniedShare, g.NewlyDeniedCallers; {
 	case share == nil || callers == nil:
 		return fmt.Errorf("%w: guardrails newly_denied_share and newly_denied_callers are missing: a rollout of limits "+
@@ -161,12 +158,18 @@ func DefaultGuardrails() Guardrails {
 
 // Validate reports the first field outside its bounds.
 func (g Guardrails) Validate() error {
-	for _, c := range g.ceilings(fleet.HealthRates{}, fleet.HealthRates{}) {
-		if !c.ceiling.Off && !(c.ceiling.Factor >= 1 && c.ceiling.Factor <= 1000) { // also refuses NaN
-			return fmt.Errorf("%w: guardrail %s: factor is %v (1 to 1000)", controlplane.ErrInvalid, c.field, c.ceiling.Factor)
+	for _, of := range []struct {
+		field string
+		Ceiling
+	}{
+		{"errors_per_minute", g.ErrorsPerMinute}, {"rows_per_second", g.RowsPerSecond}, {"degraded_share", g.DegradedShare},
+		{"convergence_ms", g.ConvergenceMs}, {"latency_us", g.LatencyUs},
+	} {
+		if !of.Off && !(of.Factor >= 1 && of.Factor <= 1000) { // also refuses NaN
+			return fmt.Errorf("%w: guardrail %s: factor is %v (1 to 1000)", controlplane.ErrInvalid, of.field, of.Factor)
 		}
-		if !(c.ceiling.Least >= 0) || math.IsInf(c.ceiling.Least, 1) {
-			return fmt.Errorf("%w: guardrail %s: least is %v (0 or more)", controlplane.ErrInvalid, c.field, c.ceiling.Least)
+		if !(of.Least >= 0) || math.IsInf(of.Least, 1) {
+			return fmt.Errorf("%w: guardrail %s: least is %v (0 or more)", controlplane.ErrInvalid, of.field, of.Least)
 		}
 	}
 	if !(g.DeniedShareShift >= 0 && g.DeniedShareShift <= 1) {
@@ -185,32 +188,10 @@ func (g Guardrails) Validate() error {
 	return queries.Validate(g.Queries)
 }
 
-// held is a ceiling with the figures that are compared with it; nil: not measured.
-type held struct {
-	field, words  string
-	ceiling       Ceiling
-	baseline, now *float64
-}
-
-func (g Guardrails) ceilings(baseline, now fleet.HealthRates) []held {
-	return []held{
-		{"errors_per_minute", "errors of relays and settings a node and minute", g.ErrorsPerMinute, baseline.ErrorsPerMinute,
-			now.ErrorsPerMinute},
-		{"rows_per_second", "MySQL rows of a region's relays a second", g.RowsPerSecond, baseline.RowsPerSecond,
-			now.RowsPerSecond},
-		{"degraded_share", "share of decisions without the origin", g.DegradedShare, baseline.DegradedShare,
-			now.DegradedShare},
-		{"convergence_ms", "convergence delay in ms", g.ConvergenceMs, baseline.ConvergenceMs, now.ConvergenceMs},
-		{"latency_us", "decision latency in µs", g.LatencyUs, baseline.LatencyUs, now.LatencyUs},
+// ErrorRate returns the plan's error rate, or else the default.
+func (g Guardrails) ErrorRate() float64 {
+	if rate := g.Comparison.ErrorRate; rate > 0 {
+		return rate
 	}
-}
-
-// bound returns the figure before the stage, 0 if it was not measured, and the most that it may be now.
-func (h held) bound() (was, most float64) {
-	most = h.ceiling.Least
-	if h.baseline != nil {
-		was = *h.baseline
-		most = max(most, h.ceiling.Factor*was)
-	}
-	return was, most
+	return DefaultComparison().ErrorRate
 }

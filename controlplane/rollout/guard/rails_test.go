@@ -1,4 +1,4 @@
-package rollout
+package guard
 
 import (
 	"math"
@@ -9,11 +9,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
 
-func railOf(t *testing.T, r *Rollout, field string) Rail {
+func railOf(t *testing.T, j *Judge, field string) Rail {
 	t.Helper()
-	for _, rail := range r.Rails() {
+	for _, rail := range j.Rails() {
 		if rail.Field == field {
 			return rail
 		}
@@ -24,9 +25,9 @@ func railOf(t *testing.T, r *Rollout, field string) Rail {
 
 // Each rail has the region or node that is nearest to its bound, with the bound and the margin.
 func TestRails(t *testing.T) {
-	r := &Rollout{Phase: Baking, Stages: []StagePlan{{BakeMs: 300_000}}, Spec: Spec{Plan: DefaultPlan()}}
-	r.Now, r.Baseline = fleet.HealthRates{LatencyUs: new(500.0)}, fleet.HealthRates{}
-	if rail := railOf(t, r, "latency_us"); rail.Region != "" || *rail.Now != 500 || *rail.Most != 1000 || *rail.Margin != 0.5 {
+	j := judgeOf(plan.StagePlan{BakeMs: 300_000})
+	j.Now, j.Baseline = fleet.HealthRates{LatencyUs: new(500.0)}, fleet.HealthRates{}
+	if rail := railOf(t, j, "latency_us"); rail.Region != "" || *rail.Now != 500 || *rail.Most != 1000 || *rail.Margin != 0.5 {
 		t.Errorf("before a region is watched: %+v", rail)
 	}
 	busy := tally(0, 90_000, 10_000, 0, 0)
@@ -36,7 +37,7 @@ func TestRails(t *testing.T) {
 	quick.LatencyUs = new(250.0)
 	gone := spans("gone", busy, busy)
 	gone.Gone = true
-	r.Watch = []RegionWatch{{Region: "eu", Nodes: []WatchedNode{quick}}, {Region: "us", Nodes: []WatchedNode{slow, quick, gone}}}
+	j.Watch = []RegionWatch{{Region: "eu", Nodes: []WatchedNode{quick}}, {Region: "us", Nodes: []WatchedNode{slow, quick, gone}}}
 	for field, want := range map[string]struct {
 		region, node string
 		most, margin float64
@@ -46,17 +47,17 @@ func TestRails(t *testing.T) {
 		"nodes_lost_share":   {"us", "", 0, -math.MaxFloat32},
 		"restarts_per_hour":  {"eu", "quick", 1, 1},
 	} {
-		rail := railOf(t, r, field)
+		rail := railOf(t, j, field)
 		if rail.Region != want.region || rail.Node != want.node || math.Abs(*rail.Most-want.most) > 1e-9 || math.Abs(*rail.Margin-want.margin) > 1e-9 {
 			t.Errorf("%s: %s %s, most %v, margin %v; want %+v", field, rail.Region, rail.Node, *rail.Most, *rail.Margin, want)
 		}
 	}
-	r.Spec.Plan.Guardrails.LatencyUs.Off = true
-	if rail := railOf(t, r, "latency_us"); rail.Most != nil || rail.Margin != nil || rail.Now == nil {
+	j.Plan.Guardrails.LatencyUs.Off = true
+	if rail := railOf(t, j, "latency_us"); rail.Most != nil || rail.Margin != nil || rail.Now == nil {
 		t.Errorf("one that is off: %+v", rail)
 	}
-	r.Phase = Measuring
-	if rail := railOf(t, r, "nodes_lost_share"); rail.Region != "" || rail.Now != nil {
+	j.Step = Measuring
+	if rail := railOf(t, j, "nodes_lost_share"); rail.Region != "" || rail.Now != nil {
 		t.Errorf("while it measures: %+v", rail)
 	}
 }
@@ -66,9 +67,9 @@ func TestRailsAgreeWithTheJudge(t *testing.T) {
 	const borne = time.Minute
 	enough := math.Log(1e6)
 	rapid.Check(t, func(t *rapid.T) {
-		g := DefaultGuardrails()
+		g := plan.DefaultGuardrails()
 		g.NodesLostShare = rapid.SampledFrom([]float64{0, 0.1, 0.58, 1}).Draw(t, "lost share")
-		g.RestartsPerHour = rapid.IntRange(0, RestartsPerHourMax).Draw(t, "restarts borne")
+		g.RestartsPerHour = rapid.IntRange(0, plan.RestartsPerHourMax).Draw(t, "restarts borne")
 		figures := func(label string) fleet.Tally {
 			many := func(what string) int64 { return rapid.Int64Range(0, 60_000).Draw(t, label+what) }
 			return tally(rapid.Int64Range(0, 40).Draw(t, label+" errors"), many(" allowed"), many(" denied"), many(" degraded"), many(" rows"))
@@ -83,7 +84,7 @@ func TestRailsAgreeWithTheJudge(t *testing.T) {
 		}
 		why := breachIn(g, &w, 0, borne)
 		broken := false
-		for _, rails := range g.railsIn(&w, 0, borne, enough) {
+		for _, rails := range (bounds{g}).railsIn(&w, 0, borne, enough) {
 			for _, rail := range rails {
 				broken = broken || rail.Margin != nil && *rail.Margin < 0
 			}

@@ -1,4 +1,4 @@
-package rollout
+package guard
 
 import (
 	"fmt"
@@ -9,13 +9,9 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/queries"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/sequential"
 )
-
-// gaugeLasts is how long a measured figure (not a count) must be beyond its bound to break a guardrail. It is longer
-// than any single measurement stays in heartbeats: a minute for latency, heartbeat.LagKeptFor for the convergence
-// delay.
-const gaugeLasts = 2 * time.Minute
 
 // The counted figures, by which a region or a node is compared with its past.
 const (
@@ -128,7 +124,7 @@ func (e evidence) of(figure int, scale float64, bounds ...sequential.Bound) sequ
 }
 
 // exceeds reports whether a ceiling is exceeded, by evidence from the whole window and not by the current figure.
-func (e evidence) exceeds(figure int, c Ceiling) (is sequential.Evidence, worse bool) {
+func (e evidence) exceeds(figure int, c plan.Ceiling) (is sequential.Evidence, worse bool) {
 	if c.Off {
 		return is, false
 	}
@@ -154,17 +150,9 @@ func (e evidence) shifted(shift float64) (is sequential.Evidence, worse bool) {
 	return is, false
 }
 
-// errorRate returns the plan's error rate, or else the default.
-func (g Guardrails) errorRate() float64 {
-	if rate := g.Comparison.ErrorRate; rate > 0 {
-		return rate
-	}
-	return DefaultComparison().ErrorRate
-}
-
 // judgement compares a region or a node with its past.
 type judgement struct {
-	Guardrails
+	bounds
 	evidence
 	baseline, now fleet.HealthRates
 	over          *Overdue      // how long measured figures have been beyond their bounds

@@ -1,4 +1,4 @@
-package rollout
+package guard
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/internal/controltest"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 )
 
 // regionWatch returns a region after some looks: the first ends its baseline, and the others follow.
@@ -84,9 +85,9 @@ func TestReportedFigures(t *testing.T) {
 	if slow == nil || *slow != 40000 || *look.Nodes[0].LatencyUs != 12 || look.Nodes[1].ConvergenceMs != nil {
 		t.Fatalf("%+v", look)
 	}
-	g := DefaultGuardrails()
+	g := plan.DefaultGuardrails()
 	held := func(before, now fleet.HealthRates) string {
-		j := judgement{Guardrails: g, baseline: before, now: now, over: &Overdue{}, others: true}
+		j := judgement{bounds: bounds{g}, baseline: before, now: now, over: &Overdue{}, others: true}
 		j.note(0)
 		why, _ := j.worst()
 		return why
@@ -123,7 +124,7 @@ func TestReportedFigures(t *testing.T) {
 // A node is compared with its own past or its region's, whichever is more lenient, so moving callers between nodes is
 // not a breach.
 func TestANodeMayDoWhatItsRegionDid(t *testing.T) {
-	g := DefaultGuardrails()
+	g := plan.DefaultGuardrails()
 	idle := fleet.NodeFigures{ID: "idle", SeenMs: 1000, Totals: tally(0, 0, 0, 0, 0)}
 	busy := fleet.NodeFigures{ID: "busy", SeenMs: 1000}
 	w := RegionWatch{Region: "eu"}

@@ -1,4 +1,4 @@
-package rollout
+package guard
 
 import (
 	"fmt"
@@ -8,61 +8,10 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
+	"github.com/weirhq/weir/controlplane/rollout/plan"
 	"github.com/weirhq/weir/controlplane/sequential"
 	"github.com/weirhq/weir/shared/tuning"
 )
-
-// Comparison compares regions with the tuning to regions without it, at the same moment: a canary against a control. It
-// compares each region with the tuning, and all regions of a stage together. If a stage takes in a part of a region's
-// nodes, it also compares these nodes with the region's other nodes. Changes that all regions share, such as the time
-// of day, have no influence.
-//
-// The test can be evaluated at every look without losing its error rate: see package sequential. If a stage leaves no
-// region, and no node of its regions, without the tuning, there is no control. Then only the other guardrails judge the
-// stage, by comparing it with the past.
-type Comparison struct {
-	// ErrorRate is the probability that a harmless rollout is rolled back by a guardrail on counts, over all figures,
-	// regions and looks, 0.0001 to 0.1; default 0.01. At 0.01, for example, these guardrails roll back at most 1 in 100
-	// harmless rollouts.
-	ErrorRate float64 `json:"error_rate"`
-
-	// The most that a tuning may add. These bound the true difference, so a measured difference can be larger as long as
-	// chance can explain it.
-	RowsTimes       float64 `json:"rows_times"`        // MySQL rows of relays per decision, 1 to 1,000; default 1.25
-	DeniedShift     float64 `json:"denied_shift"`      // share of decisions denied, up or down, 0 to 1; default 0.02
-	DegradedShift   float64 `json:"degraded_shift"`    // share of decisions without the origin, 0 to 1; default 0.005
-	ErrorsPerMinute float64 `json:"errors_per_minute"` // of a node's relay and settings, 0 or more; default 2
-
-	Off bool `json:"off,omitempty"`
-}
-
-// DefaultComparison returns the defaults named at the fields.
-func DefaultComparison() Comparison {
-	return Comparison{ErrorRate: 0.01, RowsTimes: 1.25, DeniedShift: 0.02, DegradedShift: 0.005, ErrorsPerMinute: 2}
-}
-
-// Validate reports the first field outside its bounds.
-func (c Comparison) Validate() error {
-	if c.Off {
-		return nil
-	}
-	for _, f := range []struct {
-		name            string
-		is, least, most float64
-	}{
-		{"error_rate", c.ErrorRate, 0.0001, 0.1},
-		{"rows_times", c.RowsTimes, 1, 1000},
-		{"denied_shift", c.DeniedShift, 0, 1},
-		{"degraded_shift", c.DegradedShift, 0, 1},
-		{"errors_per_minute", c.ErrorsPerMinute, 0, 1e6},
-	} {
-		if !(f.is >= f.least && f.is <= f.most) { // also refuses NaN
-			return fmt.Errorf("%w: guardrail comparison: %s is %v (%v to %v)", controlplane.ErrInvalid, f.name, f.is, f.least,
-				f.most)
-		}
-	}
-	return nil
-}
 
 // Sample is the figures of a region in a slot of time, one for each rail of a comparison.
 type Sample [4]float64
@@ -84,7 +33,7 @@ type comparedRail struct {
 	unit         func(added float64) (s string) // describes an added amount in words
 }
 
-func (c Comparison) rails() []comparedRail {
+func railsOf(c plan.Comparison) []comparedRail {
 	as := func(added float64) float64 { return added }
 	more := func(added float64) string { return controlplane.Figure(added) + " more than in" }
 	return []comparedRail{
@@ -152,11 +101,11 @@ type ComparedSeries struct {
 }
 
 // compare adds a look at all regions. A slot is long enough to contain a heartbeat of every live node.
-func (r *transition) compare(all fleet.Look) {
-	if r.Spec.Plan.Guardrails.Comparison.Off {
+func (j *Judge) compare(all fleet.Look) {
+	if j.Plan.Guardrails.Comparison.Off {
 		return
 	}
-	c := &r.Compared
+	c := &j.Compared
 	nodes := map[string][]fleet.NodeFigures{}
 	for _, n := range all.Nodes {
 		nodes[n.Region] = append(nodes[n.Region], n)
@@ -165,13 +114,13 @@ func (r *transition) compare(all fleet.Look) {
 		c.region(region)
 	}
 	for i := range c.Regions {
-		c.Regions[i].observe(nodes[c.Regions[i].Region], all.Left, len(r.Touched) > 0)
+		c.Regions[i].observe(nodes[c.Regions[i].Region], all.Left, j.With.Rest || len(j.With.Regions) > 0)
 	}
-	if age := r.nowMs - c.SlotMs; age >= 0 && age < slotMs(all) {
+	if age := j.NowMs - c.SlotMs; age >= 0 && age < slotMs(all) {
 		return
 	}
-	r.closeSlot()
-	r.Compared.beginSlot(r.nowMs)
+	j.closeSlot()
+	j.Compared.beginSlot(j.NowMs)
 }
 
 // slotMs returns the least length of a slot. It contains some heartbeats of each live node, because a node sends
@@ -259,26 +208,26 @@ func (c *ComparedRegion) beside(share WatchedShare) (difference *Sample, against
 }
 
 // closeSlot makes samples of the slot that has ended, and adds them.
-func (r *transition) closeSlot() {
+func (j *Judge) closeSlot() {
 	samples := map[string]Sample{}
-	for i := range r.Compared.Regions {
-		c := &r.Compared.Regions[i]
+	for i := range j.Compared.Regions {
+		c := &j.Compared.Regions[i]
 		s, _ := c.sample(anyNode)
 		if s != nil {
 			samples[c.Region] = *s
 		}
-		if r.Phase == Measuring {
+		if j.Step == Measuring {
 			c.Slots = newest(c.Slots, s)
-			if part := r.Watch.part(c.Region, r.Stage); part != nil {
+			if part := j.Watch.part(c.Region, j.Stage); part != nil {
 				difference, _ := c.beside(*part)
 				c.Beside = newest(c.Beside, difference)
 			}
 		}
 	}
-	for i := range r.Compared.Stages {
-		if s := &r.Compared.Stages[i]; s.Stage < r.Stage || r.Phase == Baking || r.Phase == Keeping {
-			s.each(samples, r.Compared.control(r.Touched.scope()), addSince)
-			r.Compared.addBeside(s.Nodes)
+	for i := range j.Compared.Stages {
+		if s := &j.Compared.Stages[i]; s.Stage < j.Stage || j.Step == Baking {
+			s.each(samples, j.Compared.control(j.With), addSince)
+			j.Compared.addBeside(s.Nodes)
 		}
 	}
 }
@@ -313,18 +262,18 @@ func newest(slots []*Sample, s *Sample) []*Sample {
 
 // beginComparing ends the baseline of a stage. It records the figures of all regions, and the differences between the
 // stage's own regions and the others.
-func (r *transition) beginComparing() {
-	stage := ComparedStage{Stage: r.Stage, Before: map[string]Sample{}}
-	for i := range r.Compared.Regions {
-		c := &r.Compared.Regions[i]
+func (j *Judge) beginComparing() {
+	stage := ComparedStage{Stage: j.Stage, Before: map[string]Sample{}}
+	for i := range j.Compared.Regions {
+		c := &j.Compared.Regions[i]
 		if mean := meanOf(c.Slots); mean != nil {
 			stage.Before[c.Region] = *mean
 		}
 	}
-	for _, region := range r.Watch.regionsOf(r.Stage) {
+	for _, region := range j.Watch.RegionsOf(j.Stage) {
 		stage.Regions = append(stage.Regions, ComparedSeries{Region: region})
-		if part := r.Watch.part(region, r.Stage); part != nil && part.Below < tuning.TrialShares {
-			stage.Nodes = append(stage.Nodes, besideBefore(region, *part, r.Compared.region(region).Beside))
+		if part := j.Watch.part(region, j.Stage); part != nil && part.Below < tuning.TrialShares {
+			stage.Nodes = append(stage.Nodes, besideBefore(region, *part, j.Compared.region(region).Beside))
 		}
 	}
 	if len(stage.Regions) > 1 {
@@ -332,27 +281,27 @@ func (r *transition) beginComparing() {
 	}
 	for back := sequential.Kept; back > 0; back-- {
 		samples := map[string]Sample{}
-		for i := range r.Compared.Regions {
-			c := &r.Compared.Regions[i]
+		for i := range j.Compared.Regions {
+			c := &j.Compared.Regions[i]
 			if at := len(c.Slots) - back; at >= 0 && c.Slots[at] != nil {
 				samples[c.Region] = *c.Slots[at]
 			}
 		}
-		stage.each(samples, r.Compared.control(r.Touched.scope()), func(s *sequential.Series, difference float64) {
+		stage.each(samples, j.Compared.control(j.With), func(s *sequential.Series, difference float64) {
 			s.Before.Add(difference)
 		})
 	}
-	for i := range r.Compared.Stages {
-		r.Compared.Stages[i].Nodes = nil // their control group now runs the tuning too
+	for i := range j.Compared.Stages {
+		j.Compared.Stages[i].Nodes = nil // their control group now runs the tuning too
 	}
-	for i := range r.Compared.Regions {
-		c := &r.Compared.Regions[i]
+	for i := range j.Compared.Regions {
+		c := &j.Compared.Regions[i]
 		c.Slots, c.Beside, c.Nodes = nil, nil, slices.DeleteFunc(c.Nodes, func(n ComparedNode) bool { return n.Gone })
 		for n := range c.Nodes {
 			c.Nodes[n].Came = false
 		}
 	}
-	r.Compared.Stages = append(r.Compared.Stages, stage)
+	j.Compared.Stages = append(j.Compared.Stages, stage)
 }
 
 // besideBefore begins the comparison of a stage's nodes with the differences from their region's other nodes before the
@@ -452,11 +401,11 @@ type ComparedVerdict struct {
 }
 
 // Comparisons returns the verdicts on all figures of stages that have been applied.
-func (r *Rollout) Comparisons() (all []ComparedVerdict) {
-	rails := r.Spec.Plan.Guardrails.Comparison.rails()
-	α := r.Spec.Plan.Guardrails.errorRate() / 2 / float64(len(rails)*r.Compared.series(r.Stages))
-	for i := range r.Compared.Stages {
-		s := &r.Compared.Stages[i]
+func (j *Judge) Comparisons() (all []ComparedVerdict) {
+	rails := railsOf(j.Plan.Guardrails.Comparison)
+	α := j.Plan.Guardrails.ErrorRate() / 2 / float64(len(rails)*j.Compared.series(j.Stages))
+	for i := range j.Compared.Stages {
+		s := &j.Compared.Stages[i]
 		for _, c := range slices.Concat(s.Regions, s.Nodes) {
 			for _, rail := range rails {
 				if c.Share != nil && rail.figure == sampleRows {
@@ -504,7 +453,7 @@ func (v ComparedVerdict) String() string {
 
 // worstOf returns the figure that is worse than in the regions without the tuning, with the highest confidence; nil:
 // there is none.
-func worstOf(all []ComparedVerdict) *breach {
+func worstOf(all []ComparedVerdict) *Breach {
 	var worst *ComparedVerdict
 	for i := range all {
 		if v := &all[i]; v.Worse && (worst == nil || v.Confidence > worst.Confidence) {
@@ -514,7 +463,7 @@ func worstOf(all []ComparedVerdict) *breach {
 	if worst == nil {
 		return nil
 	}
-	return &breach{stage: worst.Stage, why: worst.String()}
+	return &Breach{Stage: worst.Stage, Why: worst.String()}
 }
 
 // beginSlot clears the current slot, which began before the time that should be measured.
@@ -578,9 +527,9 @@ func (c *Compared) addBeside(nodes []ComparedSeries) {
 }
 
 // series returns the largest possible number of series, which share the error rate.
-func (c *Compared) series(stages StagePlans) (n int) {
+func (c *Compared) series(stages plan.StagePlans) (n int) {
 	each := 1
-	if slices.ContainsFunc(stages, func(s StagePlan) bool { return !s.All() }) {
+	if slices.ContainsFunc(stages, func(s plan.StagePlan) bool { return !s.All() }) {
 		each = 2 // a region, and its nodes
 	}
 	named := fleet.Scope{}
