@@ -114,10 +114,7 @@ func (r *transition) withdraw() time.Duration {
 			controlplane.Seconds(time.Duration(r.LeasesMs-r.nowMs)*time.Millisecond))
 		return r.Spec.Plan.PollEvery()
 	case r.Keeps: // they have stored the version, which has no lease
-		r.Unknown = silent + ", so their tuning is unknown"
-		if r.Spec.Limits != nil {
-			r.Unknown = silent + ", so their limits are unknown"
-		}
+		r.noteUnknown(silent)
 	}
 	return r.end(r.Wanted, controlplane.Itself)
 }

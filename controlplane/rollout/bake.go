@@ -58,10 +58,8 @@ func (r *transition) bake() time.Duration {
 		return r.hold(why)
 	}
 	r.Bake = Bake{}
-	if r.Spec.Limits != nil {
-		if lacks := r.Effect.Unjudged(r.stageTrials(), spacesOf(*r.Spec.Limits)); lacks != "" {
-			r.AddEvent(r.nowMs, controlplane.Itself, "no evidence", fmt.Sprintf("stage %d: %s", r.Stage+1, lacks))
-		}
+	if lacks := r.lacksEvidence(); lacks != "" {
+		r.AddEvent(r.nowMs, controlplane.Itself, "no evidence", fmt.Sprintf("stage %d: %s", r.Stage+1, lacks))
 	}
 	if r.Stage+1 < len(r.Stages) {
 		return r.enter(r.Stage + 1)

@@ -47,21 +47,15 @@ func (r *Rollout) Begin(steps Steps, id string, begin Begin) (wait time.Duration
 	if err != nil {
 		return 0, false, err
 	}
-	began.force(begin.Forced)
+	if begin.Forced != "" {
+		began.Forced = controlplane.Shorten(begin.Forced, ForcedBytesMax)
+		began.AddEvent(nowMs, begin.By.Actor, "forced", "the health of the fleet was critical: "+began.Forced)
+	}
 	*r = *began
 	if !r.ticks() {
 		wait = -1
 	}
 	return wait, true, nil
-}
-
-// force records in the document and its history that the fleet's health was critical when the rollout was started.
-func (r *Rollout) force(critical string) {
-	if critical == "" {
-		return
-	}
-	r.Forced = controlplane.Shorten(critical, ForcedBytesMax)
-	r.AddEvent(r.StartedMs, r.By.Actor, "forced", "the health of the fleet was critical: "+r.Forced)
 }
 
 func same(a, b Spec) bool {

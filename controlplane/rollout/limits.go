@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/tunings"
@@ -227,35 +226,13 @@ func (s Steps) limits(name string, w LimitsWrite,
 }
 
 // keepLimits stores the whole change, and ends the trials with it.
-func (r *transition) keepLimits() (time.Duration, error) {
+func (r *transition) keepLimits() (kept, refused string, err error) {
 	written, err := r.steps.limits("keep", r.limitsWrite(r.writtenBy()), r.steps.work.store.KeepLimits)
-	if err != nil {
-		return 0, err
-	}
-	if written.Refused != "" {
-		return r.fail(r.Stage, "not stored: "+written.Refused), nil
+	if err != nil || written.Refused != "" {
+		return "", written.Refused, err
 	}
 	r.Kept, r.TrialsEnded, r.SinceMs = true, true, 0
-	r.AddEvent(r.nowMs, controlplane.Itself, "keep", "stored "+controlplane.CountOf(written.Items, "item", "items"))
-	r.DueMs = r.nowMs + r.Spec.Plan.ApplyTimeoutMs
-	return 0, nil
-}
-
-// finishLimits ends a rollout once every live node has sent a heartbeat since the limits were stored, and none runs a
-// trial.
-func (r *transition) finishLimits() time.Duration {
-	r.since()
-	if lag := r.laggards(); lag != "" {
-		r.Waiting = lag
-		if r.nowMs >= r.DueMs {
-			return r.fail(r.Stage, "not all nodes run the stored limits in time: "+lag)
-		}
-		return r.Spec.Plan.PollEvery()
-	}
-	if silent := r.silentNodes(); silent != "" {
-		r.Unknown = silent + ", so their limits are unknown"
-	}
-	return r.end(Done, controlplane.Itself)
+	return controlplane.CountOf(written.Items, "item", "items"), "", nil
 }
 
 // revertLimits restores the items that are still as the rollout stored them, and makes sure that a late attempt stores

@@ -59,7 +59,7 @@ func (r *Rollout) Operate(o Order, nowMs int64) (wait time.Duration, err error) 
 	}
 	moved := r.MovedMs
 	r.MovedMs = nowMs
-	if wait, err = r.operate(o, nowMs); err != nil {
+	if wait, err = (&operation{Rollout: r, order: o, by: o.By, nowMs: nowMs}).make(); err != nil {
 		r.MovedMs = moved
 		return wait, err
 	}
@@ -67,46 +67,54 @@ func (r *Rollout) Operate(o Order, nowMs int64) (wait time.Duration, err error) 
 	return wait, nil
 }
 
-func (r *Rollout) operate(o Order, nowMs int64) (time.Duration, error) {
-	switch o.Action {
-	case Approve:
-		return r.approve(o, nowMs)
-	case Pause:
-		return r.pause(o.By, nowMs)
-	case Resume:
-		return r.resume(o.By, nowMs)
-	case Abort:
-		return r.abort(o.By, nowMs)
-	case RollBack:
-		return r.rollBackDone(o.By)
-	}
-	return 0, fmt.Errorf("%w: there is no action %q", controlplane.ErrInvalid, o.Action)
+// operation is a transition of an operator, while it is made.
+type operation struct {
+	*Rollout
+	order Order
+	by    controlplane.By
+	nowMs int64
 }
 
-func (r *Rollout) approve(o Order, nowMs int64) (time.Duration, error) {
+func (r *operation) make() (time.Duration, error) {
+	switch r.order.Action {
+	case Approve:
+		return r.approve()
+	case Pause:
+		return r.pause()
+	case Resume:
+		return r.resume()
+	case Abort:
+		return r.abort()
+	case RollBack:
+		return r.rollBackDone()
+	}
+	return 0, fmt.Errorf("%w: there is no action %q", controlplane.ErrInvalid, r.order.Action)
+}
+
+func (r *operation) approve() (time.Duration, error) {
 	if r.Phase != Awaiting || r.Paused != nil {
 		return 0, r.conflict("nothing waits for an approval")
 	}
-	if o.Stage != r.Stage+1 || o.Asked != r.Asked {
+	if r.order.Stage != r.Stage+1 || r.order.Asked != r.Asked {
 		return 0, r.conflict(fmt.Sprintf("stage %d (asked %d) waits, and the approval names stage %d (asked %d): "+
 			"look at the status again",
-			r.Stage+1, r.Asked, o.Stage, o.Asked))
+			r.Stage+1, r.Asked, r.order.Stage, r.order.Asked))
 	}
-	if o.Evidence != r.Evidence() {
+	if r.order.Evidence != r.Evidence() {
 		return 0, r.conflict("the evidence has changed since it was shown: look at the status again")
 	}
 	quorum := r.Spec.Plan.Quorum
-	given, problem := quorum.With(r.Approvals, controlplane.Approval{By: o.By, AtMs: nowMs, Evidence: o.Evidence})
+	given, problem := quorum.With(r.Approvals, controlplane.Approval{By: r.by, AtMs: r.nowMs,
+		Evidence: r.order.Evidence})
 	if problem != "" {
 		return 0, r.conflict(problem)
 	}
-	r.AddEvent(nowMs, o.By.Actor, "approve",
+	r.AddEvent(r.nowMs, r.by.Actor, "approve",
 		fmt.Sprintf("stage %d, %d of %d, evidence %s: %s", r.Stage+1, len(given), quorum.Need(),
-			controlplane.ShortEvidence(o.Evidence),
-			o.By.Reason))
+			controlplane.ShortEvidence(r.order.Evidence), r.by.Reason))
 	if len(given) < quorum.Need() {
 		r.Approvals = given
-		return r.UntilApproved(nowMs), nil
+		return r.UntilApproved(r.nowMs), nil
 	}
 	r.Approvals = nil
 	r.beginMeasuring()
@@ -159,7 +167,7 @@ func (r *Rollout) Evidence() string {
 // pause stops the rollout. Its baselines and waits are void, because they will be out of date when an operator resumes.
 // Guardrails still apply: if a guardrail breaks while the rollout is paused or waits for an approval, the rollout rolls
 // back.
-func (r *Rollout) pause(by controlplane.By, nowMs int64) (time.Duration, error) {
+func (r *operation) pause() (time.Duration, error) {
 	switch {
 	case r.Phase.Over():
 		return 0, r.conflict("it is over")
@@ -170,9 +178,9 @@ func (r *Rollout) pause(by controlplane.By, nowMs int64) (time.Duration, error) 
 	case r.Paused != nil:
 		return 0, r.conflict("resume or abort it")
 	}
-	r.Paused = &Paused{By: by, AtMs: nowMs}
-	r.AddEvent(nowMs, by.Actor, "pause", by.Reason)
-	return r.UntilApproved(nowMs), nil
+	r.Paused = &Paused{By: r.by, AtMs: r.nowMs}
+	r.AddEvent(r.nowMs, r.by.Actor, "pause", r.by.Reason)
+	return r.UntilApproved(r.nowMs), nil
 }
 
 // Revive goes on with a rollout whose timer was lost.
@@ -183,17 +191,17 @@ func (r *Rollout) Revive(nowMs int64) (wait time.Duration) {
 }
 
 // resume ends a pause. If the rollout is not paused, it only checks at once whether a transition is due.
-func (r *Rollout) resume(by controlplane.By, nowMs int64) (time.Duration, error) {
+func (r *operation) resume() (time.Duration, error) {
 	if r.Phase.Over() {
 		return 0, r.conflict("it is over")
 	}
 	if r.Paused != nil {
 		r.Paused = nil
-		r.restart(nowMs)
+		r.restart(r.nowMs)
 	}
-	r.AddEvent(nowMs, by.Actor, "resume", by.Reason)
+	r.AddEvent(r.nowMs, r.by.Actor, "resume", r.by.Reason)
 	if r.Phase == Awaiting && !r.begun() {
-		return r.UntilApproved(nowMs), nil
+		return r.UntilApproved(r.nowMs), nil
 	}
 	return 0, nil
 }
@@ -220,29 +228,29 @@ func (r *Rollout) restart(nowMs int64) {
 
 // abort gives up the rollout and rolls it back. During a rollback it gives up the nodes that have not followed in time.
 // Such nodes may hang forever, and no other rollout can start before the rollback ends.
-func (r *Rollout) abort(by controlplane.By, nowMs int64) (time.Duration, error) {
+func (r *operation) abort() (time.Duration, error) {
 	switch {
 	case r.Phase == Done:
 		return 0, r.conflict("roll it back instead of aborting it")
-	case r.Phase == RollingBack && r.DueMs > 0 && nowMs >= r.DueMs:
-		r.Why = fmt.Sprintf("%s; %s gave up waiting: %s; %s", r.Why, by.Actor, by.Reason, r.Waiting)
-		return r.end(Aborted, by.Actor), nil
+	case r.Phase == RollingBack && r.DueMs > 0 && r.nowMs >= r.DueMs:
+		r.Why = fmt.Sprintf("%s; %s gave up waiting: %s; %s", r.Why, r.by.Actor, r.by.Reason, r.Waiting)
+		return r.end(Aborted, r.by.Actor), nil
 	case r.Phase == RollingBack:
 		return 0, r.conflict("it is being rolled back; an abort can give up nodes that do not follow after apply_timeout_ms")
 	case r.Phase.Over():
 		return 0, r.conflict("nothing is left to abort")
 	}
-	return r.turn(Aborted, by.Actor, fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason)), nil
+	return r.turn(Aborted, r.by.Actor, fmt.Sprintf("aborted by %s: %s", r.by.Actor, r.by.Reason)), nil
 }
 
-func (r *Rollout) rollBackDone(by controlplane.By) (time.Duration, error) {
+func (r *operation) rollBackDone() (time.Duration, error) {
 	switch {
 	case !r.Phase.Over():
 		return 0, r.conflict("abort it, which rolls back too")
 	case r.Phase != Done:
 		return 0, r.conflict("there is nothing to roll back")
 	}
-	return r.turn(RolledBack, by.Actor, fmt.Sprintf("rolled back by %s: %s", by.Actor, by.Reason)), nil
+	return r.turn(RolledBack, r.by.Actor, fmt.Sprintf("rolled back by %s: %s", r.by.Actor, r.by.Reason)), nil
 }
 
 func (r *Rollout) conflict(what string) error {

@@ -161,47 +161,79 @@ func (r *transition) converge() time.Duration {
 	return r.untilDue()
 }
 
-// keep stores the tuning as a version of all regions at once, which ends the trials.
+// keep stores the subject, which ends the trials.
 func (r *transition) keep() (time.Duration, error) {
+	store := r.keepTuning
 	if r.Spec.Limits != nil {
-		return r.keepLimits()
+		store = r.keepLimits
 	}
+	kept, refused, err := store()
+	if err != nil {
+		return 0, err
+	}
+	if refused != "" {
+		return r.fail(r.Stage, "not stored: "+refused), nil
+	}
+	r.AddEvent(r.nowMs, controlplane.Itself, "keep", "stored "+kept)
+	r.DueMs = r.nowMs + r.Spec.Plan.ApplyTimeoutMs
+	return 0, nil
+}
+
+// keepTuning stores the tuning as a version of all regions at once.
+func (r *transition) keepTuning() (kept, refused string, err error) {
 	var writes []tunings.Write
 	for _, t := range r.Touched {
 		writes = append(writes, r.applyWrite(t))
 	}
 	written, err := r.steps.write(writes)
 	if err != nil {
-		return 0, err
+		return "", "", err
 	}
-	if refused := written.Refused; refused != nil {
-		return r.fail(r.Stage, "not stored: "+refused.String()), nil
+	if written.Refused != nil {
+		return "", written.Refused.String(), nil
 	}
 	for i, v := range written.Versions {
 		r.Touched[i].Applied = v
 	}
-	r.AddEvent(r.nowMs, controlplane.Itself, "keep", "stored for "+r.Touched.scope().String())
-	r.DueMs = r.nowMs + r.Spec.Plan.ApplyTimeoutMs
-	return 0, nil
+	return "for " + r.Touched.scope().String(), "", nil
 }
 
-// finish ends a rollout once every live node reports the version and hash of the stored tuning.
+// finish ends a rollout once every live node runs the stored subject.
 func (r *transition) finish() time.Duration {
-	if r.Spec.Limits != nil {
-		return r.finishLimits()
-	}
-	kept := r.Touched.applied(r.look, r.Touched.scope(), r.Document)
-	if kept.Applied == kept.Live {
-		if silent := r.silentNodes(); silent != "" {
-			r.Unknown = silent + ", so their tuning is unknown"
-		}
+	lag := r.notKept()
+	if lag == "" {
+		r.noteUnknown(r.silentNodes())
 		return r.end(Done, controlplane.Itself)
 	}
-	r.Waiting = kept.String()
+	r.Waiting = lag
 	if r.nowMs >= r.DueMs {
-		return r.fail(r.Stage, "not all nodes run the stored tuning in time: "+r.Waiting)
+		return r.fail(r.Stage, fmt.Sprintf("not all nodes run the stored %s in time: %s", r.noun(), lag))
 	}
 	return r.Spec.Plan.PollEvery()
+}
+
+// notKept names the live nodes that do not run the stored subject; empty: there is none. A node runs a tuning if it
+// reports the version and hash. It runs limits if it has sent a heartbeat since they were stored, and runs no trial.
+func (r *transition) notKept() string {
+	if r.Spec.Limits != nil {
+		r.since()
+		return r.laggards()
+	}
+	if kept := r.Touched.applied(r.look, r.Touched.scope(), r.Document); kept.Applied < kept.Live {
+		return kept.String()
+	}
+	return ""
+}
+
+// noteUnknown records in the outcome that silent nodes may run either subject.
+func (r *transition) noteUnknown(silent string) {
+	switch {
+	case silent == "":
+	case r.Spec.Limits != nil:
+		r.Unknown = silent + ", so their limits are unknown"
+	default:
+		r.Unknown = silent + ", so their tuning is unknown"
+	}
 }
 
 // overdue waits for the condition why, which a phase needs to end. It fails the rollout if that takes longer than

@@ -9,10 +9,21 @@ import (
 
 // judge returns the judge of the rollout as it stands.
 func (r *Rollout) judge(nowMs int64) *guard.Judge {
-	return &guard.Judge{
+	tried := r.Trials()
+	j := &guard.Judge{
 		Figures: &r.Figures, Effect: &r.Effect, Plan: r.Spec.Plan, Stages: r.Stages, Stage: r.Stage, Step: r.Phase.step(),
-		With: r.Touched.scope(), Tried: r.Trials().scope(), Trials: r.trialNumbers(), Reached: r.reached, NowMs: nowMs,
+		With: r.Touched.scope(), Tried: tried.scope(), NowMs: nowMs,
+		Reached: func(region string, shadow bool) int64 {
+			if t, ok := r.inMode(shadow).of(region); ok {
+				return t.below()
+			}
+			return 0
+		},
 	}
+	if r.Spec.Limits != nil {
+		j.Trials = tried.numbers()
+	}
+	return j
 }
 
 func (r *transition) judge() *guard.Judge {
@@ -72,14 +83,6 @@ func (r *Rollout) lastApplied() int {
 // Rails returns the guardrails of the plan, except its queries, in a fixed order: see guard.Judge.Rails.
 func (r *Rollout) Rails() []guard.Rail { return r.judge(r.MovedMs).Rails() }
 
-// trialNumbers returns the numbers of the trials of limits that are under way.
-func (r *Rollout) trialNumbers() map[int64]bool {
-	if r.Spec.Limits == nil {
-		return nil
-	}
-	return r.Trials().numbers()
-}
-
 // LimitsEvidence returns the evidence so far of a rollout of limits.
 func (r *Rollout) LimitsEvidence() guard.LimitsEvidence {
 	mode := r.Touched
@@ -89,12 +92,14 @@ func (r *Rollout) LimitsEvidence() guard.LimitsEvidence {
 	return r.Effect.Evidence(mode.numbers())
 }
 
-// stageTrials returns the numbers of the stage's trials.
-func (r *Rollout) stageTrials() map[int64]bool {
+// lacksEvidence describes what the evidence of the stage, of a rollout of limits, lacks; empty: nothing.
+func (r *transition) lacksEvidence() string {
+	if r.Spec.Limits == nil {
+		return ""
+	}
 	rows := r.stage().Scope.Rows()
-	return slices.DeleteFunc(slices.Clone(r.Touched), func(t Touched) bool {
-		return !slices.Contains(rows, t.Region)
-	}).numbers()
+	tried := slices.DeleteFunc(slices.Clone(r.Touched), func(t Touched) bool { return !slices.Contains(rows, t.Region) })
+	return r.Effect.Unjudged(tried.numbers(), spacesOf(*r.Spec.Limits))
 }
 
 // numbers returns the numbers of the trials that have begun.
@@ -106,12 +111,4 @@ func (ts Touches) numbers() map[int64]bool {
 		}
 	}
 	return numbers
-}
-
-// reached is guard.Judge.Reached.
-func (r *Rollout) reached(region string, shadow bool) int64 {
-	if t, ok := r.inMode(shadow).of(region); ok {
-		return t.below()
-	}
-	return 0
 }
