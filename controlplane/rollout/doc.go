@@ -13,8 +13,8 @@
 //	stage.go bake.go back.go                   transitions of time: each phase of a stage, and the rollback
 //	save.go lock.go repair.go                  the state in MySQL; the lock, and how both are corrected after a loss
 //	work.go steps.go query.go                  effects: MySQL, heartbeats, Prometheus
-//	touched.go trials.go look.go               regions with the tuning, their trials, and which nodes run it
-//	watch.go clock.go                          looks at nodes, which package guard judges
+//	touched.go trials.go                       regions with the tuning, their trials, and which nodes run it
+//	watch.go                                   looks at nodes, which package guard judges
 //	limits.go                                  rollouts of limits: their changes and writes
 //
 // Package plan has the stages and the bounds, and package guard the figures. Both are pure; guard imports plan, and

@@ -39,12 +39,12 @@ func (s Spec) validateLimits() error {
 // show what the change would decide; empty: there is none.
 func unshadowed(c settings.Change) string {
 	for i, n := range c.Namespaces {
-		for _, f := range []struct{ name, before, after string }{
+		for _, f := range []field{
 			{"mode", n.Before.Mode, n.After.Mode}, {"outage", n.Before.Outage, n.After.Outage},
 			{"node_share", n.Before.NodeShare, n.After.NodeShare}, {"window", n.Before.Window, n.After.Window},
 			{"estimate", n.Before.Estimate, n.After.Estimate},
 		} {
-			if f.before != f.after {
+			if f.is != f.not {
 				return fmt.Sprintf("limits.namespaces[%d] (%s/%s) changes %s", i, n.After.Workspace, n.After.Namespace, f.name)
 			}
 		}
@@ -144,19 +144,9 @@ func Differences(c settings.Change) string {
 
 // namespaceText returns the settings in which a namespace differs from another.
 func namespaceText(n, other settings.Namespace) string {
-	var fields []string
-	add := func(name string, is, not any) {
-		if is != not {
-			fields = append(fields, fmt.Sprintf("%s=%v", name, is))
-		}
-	}
-	add("shadow", n.Shadow, other.Shadow)
-	add("mode", n.Mode, other.Mode)
-	add("outage", n.Outage, other.Outage)
-	add("node_share", n.NodeShare, other.NodeShare)
-	add("window", n.Window, other.Window)
-	add("estimate", n.Estimate, other.Estimate)
-	return strings.Join(fields, " ")
+	return differing([]field{{"shadow", n.Shadow, other.Shadow}, {"mode", n.Mode, other.Mode},
+		{"outage", n.Outage, other.Outage}, {"node_share", n.NodeShare, other.NodeShare},
+		{"window", n.Window, other.Window}, {"estimate", n.Estimate, other.Estimate}})
 }
 
 // overrideText returns the settings in which an override differs from another, or all of them if there is no other.
@@ -167,17 +157,23 @@ func overrideText(o, other *settings.Override) string {
 	if other == nil {
 		other = &settings.Override{Limit: -1}
 	}
-	var fields []string
-	add := func(name string, is, not any) {
-		if is != not {
-			fields = append(fields, fmt.Sprintf("%s=%v", name, is))
+	return differing([]field{{"limit", o.Limit, other.Limit}, {"duration_ms", o.DurationMs, other.DurationMs},
+		{"candidate", o.Candidate, other.Candidate}, {"shadow", o.Shadow, other.Shadow}})
+}
+
+type field struct {
+	name    string
+	is, not any
+}
+
+func differing(fields []field) string {
+	var texts []string
+	for _, f := range fields {
+		if f.is != f.not {
+			texts = append(texts, fmt.Sprintf("%s=%v", f.name, f.is))
 		}
 	}
-	add("limit", o.Limit, other.Limit)
-	add("duration_ms", o.DurationMs, other.DurationMs)
-	add("candidate", o.Candidate, other.Candidate)
-	add("shadow", o.Shadow, other.Shadow)
-	return strings.Join(fields, " ")
+	return strings.Join(texts, " ")
 }
 
 // LimitsStore stores changes of limits. Its write IDs are unique for all time.
@@ -216,13 +212,8 @@ func (r *transition) limitsWrite(by controlplane.By) LimitsWrite {
 // limits executes a write of limits.
 func (s Steps) limits(name string, w LimitsWrite,
 	write func(context.Context, LimitsWrite) (LimitsWritten, error)) (LimitsWritten, error) {
-	return do(s, name+" "+w.ID, func(ctx context.Context) (LimitsWritten, error) {
-		written, err := write(ctx, w)
-		if err != nil {
-			return written, fmt.Errorf("%s %s: %w", name, w.ID, err)
-		}
-		return written, nil
-	})
+	name += " " + w.ID
+	return attempt(s, name, name, func(ctx context.Context) (LimitsWritten, error) { return write(ctx, w) })
 }
 
 // keepLimits stores the whole change, and ends the trials with it.

@@ -25,6 +25,17 @@ func do[T any](s Steps, name string, step func(context.Context) (T, error)) (T, 
 	return controlplane.Do(s.journal, name, controlplane.Within(stepTimeout, step))
 }
 
+// attempt is do with an error that begins with what was attempted.
+func attempt[T any](s Steps, name, what string, step func(context.Context) (T, error)) (T, error) {
+	return do(s, name, func(ctx context.Context) (T, error) {
+		made, err := step(ctx)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", what, err)
+		}
+		return made, err
+	})
+}
+
 func (s Steps) nowMs() (int64, error) { return controlplane.NowMs(s.journal) }
 
 // used describes an earlier use of an ID of which Restate has no state; empty: there is none.
@@ -89,35 +100,25 @@ func (s Steps) try(writes []tunings.TrialWrite, by controlplane.By) (tunings.Tri
 //
 // With a change of limits they have ended too if an item is no longer as before the change.
 func (s Steps) renew(ids []string, leaseMs int64, limits *settings.Change) (tunings.TrialsRenewed, error) {
-	return do(s, "renew trials", func(ctx context.Context) (tunings.TrialsRenewed, error) {
-		renewed, err := s.work.store.RenewTrials(ctx, ids, leaseMs, limits)
-		if err != nil {
-			return renewed, fmt.Errorf("renew %d trials: %w", len(ids), err)
-		}
-		return renewed, nil
+	what := fmt.Sprintf("renew %d trials", len(ids))
+	return attempt(s, "renew trials", what, func(ctx context.Context) (tunings.TrialsRenewed, error) {
+		return s.work.store.RenewTrials(ctx, ids, leaseMs, limits)
 	})
 }
 
 // endTrials ends the trials of writes, and returns their numbers. A write that has not been made can no longer be made.
 func (s Steps) endTrials(writes []tunings.TrialWrite) ([]int64, error) {
-	return do(s, "end trials", func(ctx context.Context) ([]int64, error) {
-		numbers, err := s.work.store.EndTrials(ctx, writes)
-		if err != nil {
-			return nil, fmt.Errorf("end %d trials: %w", len(writes), err)
-		}
-		return numbers, nil
+	what := fmt.Sprintf("end %d trials", len(writes))
+	return attempt(s, "end trials", what, func(ctx context.Context) ([]int64, error) {
+		return s.work.store.EndTrials(ctx, writes)
 	})
 }
 
 // write writes all of the versions or none. A write that was made before is not made again.
 func (s Steps) write(writes []tunings.Write) (tunings.Written, error) {
-	name := "write " + writes[len(writes)-1].ID
-	return do(s, name, func(ctx context.Context) (tunings.Written, error) {
-		written, err := s.work.store.WriteTunings(ctx, writes)
-		if err != nil {
-			return written, fmt.Errorf("write the tuning of %d regions: %w", len(writes), err)
-		}
-		return written, nil
+	name, what := "write "+writes[len(writes)-1].ID, fmt.Sprintf("write the tuning of %d regions", len(writes))
+	return attempt(s, name, what, func(ctx context.Context) (tunings.Written, error) {
+		return s.work.store.WriteTunings(ctx, writes)
 	})
 }
 

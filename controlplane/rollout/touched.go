@@ -1,8 +1,10 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -65,4 +67,85 @@ func (r *Rollout) TriedBy(region string) (expected, live int, ok bool) {
 		return expected, live, true
 	}
 	return 0, 0, false
+}
+
+// Applied counts the nodes that run a tuning.
+type Applied struct {
+	Live    int // nodes that should run it
+	Applied int
+	Waiting string // a node that does not run it, and the tuning that it reports
+}
+
+func (a Applied) String() string {
+	return fmt.Sprintf("%d of %d live nodes have applied it; %s", a.Applied, a.Live, a.Waiting)
+}
+
+// lag describes the tuning of a node that does not run the tuning of its region, for example "version 3, not trial 7";
+// empty: it does.
+func (t Touched) lag(n fleet.NodeFigures, hash string) string {
+	want := fleet.NodeFigures{Version: t.Applied, Trial: t.Trial}
+	if t.Applied > 0 {
+		want.Trial = 0
+	}
+	switch {
+	case n.Trial != want.Trial || n.Trial == 0 && n.Version != want.Version:
+		return n.Runs() + ", not " + want.Runs()
+	case hash != "" && n.Hash != hash:
+		return fmt.Sprintf("%s with the hash %q, not %q", n.Runs(), n.Hash, hash)
+	}
+	return ""
+}
+
+// Touches are the regions that run, or may run, the tuning of a rollout, in the order in which they got it.
+type Touches []Touched
+
+// of returns what was written for a region. Regions without a row of their own follow the fleet's row.
+func (ts Touches) of(region string) (of Touched, ok bool) {
+	for _, row := range []string{region, ""} {
+		i := slices.IndexFunc(ts, func(t Touched) bool { return t.Region == row })
+		if i >= 0 {
+			return ts[i], true
+		}
+	}
+	return Touched{}, false
+}
+
+// scope returns every region that the rollout has, or may have, written.
+func (ts Touches) scope() (scope fleet.Scope) {
+	for _, t := range ts {
+		if t.Region == "" {
+			return fleet.Scope{Rest: true}
+		}
+		scope.Regions = append(scope.Regions, t.Region)
+	}
+	return scope
+}
+
+// rows returns the regions; "" is the fleet's row.
+func (ts Touches) rows() (regions []string) {
+	for _, t := range ts {
+		regions = append(regions, t.Region)
+	}
+	return regions
+}
+
+// applied counts the nodes of a scope that run the rollout's own trials or versions with this document. Trials of
+// limits go by their numbers alone, because the hash is the tuning's. A newer trial or version does not count. Nodes
+// whose share keeps them out of the trial are left out.
+func (ts Touches) applied(look fleet.Look, scope fleet.Scope, document string) (a Applied) {
+	hash := tunings.HashOf(document)
+	for _, n := range look.Nodes {
+		want, _ := ts.of(n.Region)
+		if !scope.Has(n.Region) || !want.expects(n.ID) {
+			continue
+		}
+		a.Live++
+		switch lag := want.lag(n, hash); {
+		case lag == "":
+			a.Applied++
+		case a.Waiting == "" || n.Problem != "":
+			a.Waiting = fmt.Sprintf("%s in %s runs %s", n.ID, n.Region, lag) + n.ProblemSuffix()
+		}
+	}
+	return a
 }

@@ -6,9 +6,9 @@
 //
 //	guard.go                            the judge, and its part of the document
 //	watch.go shares.go relays.go        figures of regions and nodes (RegionWatch)
-//	breach.go evidence.go undecided.go  whether figures break the bounds, compared with the past
+//	breach.go evidence.go               whether figures break the bounds, compared with the past
 //	compare.go                          the comparison with regions and nodes without the tuning
 //	effect.go                           what a change of limits newly denies
 //	queries.go                          values of Prometheus
-//	bounds.go rails.go                  bounds with their figures; all of them for people
+//	rails.go                            figures and their bounds, for people
 package guard

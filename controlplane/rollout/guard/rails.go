@@ -138,26 +138,21 @@ func (j *Judge) Rails() []Rail {
 
 // railsIn returns the rails of a region and of each of its nodes.
 func (g bounds) railsIn(w *RegionWatch, nowMs int64, borne time.Duration, enough float64) (all [][]Rail) {
-	gone, were := 0, 0
-	for i := range w.Nodes {
-		n := &w.Nodes[i]
-		if !n.Came && !n.Left {
-			were++
-		}
-		if n.Gone && !n.Left {
-			gone++
-		}
-		if n.Gone || w.Whole {
-			continue
-		}
+	for n := range w.judged() {
 		restarts := float64(n.restartsSince(nowMs - restartsWithin.Milliseconds()))
 		all = append(all, placed(append(g.ofNode(w, n, borne, enough).rails(), countRail("restarts_per_hour", restarts,
 			float64(g.RestartsPerHour), g.RestartsPerHour >= plan.RestartsPerHourMax)), w.Region, n.ID))
 	}
-	lost := countRail("nodes_lost_share", max(0, float64(gone)-shareSlack)/float64(max(1, were)), g.NodesLostShare, false)
 	region := g.ofRegion(w, enough).rails()
 	if !w.Whole {
-		region = append(region, lost)
+		were := 0
+		for i := range w.Nodes {
+			if n := &w.Nodes[i]; !n.Came && !n.Left {
+				were++
+			}
+		}
+		lost := max(0, float64(w.NodesLost())-shareSlack) / float64(max(1, were))
+		region = append(region, countRail("nodes_lost_share", lost, g.NodesLostShare, false))
 	}
 	return append(all, placed(region, w.Region, ""))
 }

@@ -11,10 +11,8 @@ import (
 
 // relayed sums up which shards of the region's origin are relayed, by its nodes' newest heartbeats.
 func (w *RegionWatch) relayed() (all fleet.Relayed) {
-	for i := range w.Nodes {
-		if n := &w.Nodes[i]; !n.Gone {
-			all.Add(n.Shards, n.Held)
-		}
+	for n := range w.live() {
+		all.Add(n.Shards, n.Held)
 	}
 	return all
 }
@@ -35,11 +33,9 @@ func (w *RegionWatch) observeRelays(gapMs int64, measuring, unsure bool) {
 
 // down reports whether the region's origin answers none of its nodes.
 func (w *RegionWatch) down() (all bool) {
-	for i := range w.Nodes {
-		if n := &w.Nodes[i]; !n.Gone {
-			if all = n.Down; !all {
-				return false
-			}
+	for n := range w.live() {
+		if all = n.Down; !all {
+			return false
 		}
 	}
 	return all

@@ -3,6 +3,7 @@ package guard
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -86,13 +87,11 @@ type WatchedNode struct {
 
 // watchedScope returns the touched regions and, while a baseline is taken, the regions of its stage.
 func (j *Judge) watchedScope() fleet.Scope {
-	scope := j.Tried
-	if j.Step == Measuring {
-		own := j.stage().Scope
-		scope.Rest = scope.Rest || own.Rest
-		scope.Regions = append(scope.Regions, own.Regions...)
+	if j.Step != Measuring {
+		return j.Tried
 	}
-	return scope
+	own := j.stage().Scope
+	return fleet.Scope{Rest: j.Tried.Rest || own.Rest, Regions: slices.Concat(j.Tried.Regions, own.Regions)}
 }
 
 // observe updates every watch. It begins to watch regions that are new to a stage, with their present nodes.
@@ -180,6 +179,25 @@ func (w *RegionWatch) rotate(nowMs int64) {
 		n.Window = append(n.Window, fleet.Span{})
 		n.Window = n.Window[max(0, len(n.Window)-watchBuckets):]
 	}
+}
+
+// live returns the live nodes.
+func (w *RegionWatch) live() iter.Seq[*WatchedNode] {
+	return func(yield func(*WatchedNode) bool) {
+		for i := range w.Nodes {
+			if n := &w.Nodes[i]; !n.Gone && !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// judged returns the live nodes that are judged by themselves: none for the watch of a whole region.
+func (w *RegionWatch) judged() iter.Seq[*WatchedNode] {
+	if w.Whole {
+		return func(func(*WatchedNode) bool) {}
+	}
+	return w.live()
 }
 
 // leave marks the nodes that were shut down in order, so that they do not count as lost.
@@ -399,8 +417,8 @@ func (ws Watches) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
 	var silent []string
 	for i := range ws {
 		w := &ws[i]
-		for j := range w.Nodes {
-			if n := &w.Nodes[j]; !w.Whole && !n.Gone && !n.Came && !heard(w, n) {
+		for n := range w.judged() {
+			if !n.Came && !heard(w, n) {
 				silent = append(silent, n.ID+" in "+w.Region)
 			}
 		}
@@ -455,11 +473,7 @@ func (ws Watches) baselineTooShort(g bounds, stages plan.StagePlans) string {
 		if why := g.ofRegion(w, enough).worstIfExact(); why != "" {
 			return why + ", of " + w.name()
 		}
-		for j := range w.Nodes {
-			n := &w.Nodes[j]
-			if n.Gone || w.Whole {
-				continue
-			}
+		for n := range w.judged() {
 			if why := g.ofNode(w, n, stages[w.Stage].Borne(), enough).worstIfExact(); why != "" {
 				return fmt.Sprintf("%s, of node %s in region %s", why, n.ID, w.Region)
 			}
