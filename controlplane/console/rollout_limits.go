@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/limitchange"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/settings/document"
 )
 
 const (
@@ -113,11 +114,11 @@ func (c rolloutPages) documentOf(v *viewer, workspace, namespace string) (string
 	if err != nil {
 		return "", err
 	}
-	document := settings.Document{Namespaces: []settings.Namespace{n}}
+	d := settings.Document{Namespaces: []settings.Namespace{n}}
 	for _, o := range list.GetOverrides()[:min(len(list.GetOverrides()), prefilledMax)] {
-		document.Overrides = append(document.Overrides, limitchange.OverrideOf(o))
+		d.Overrides = append(d.Overrides, limitchange.OverrideOf(o))
 	}
-	text, err := document.YAML()
+	text, err := document.YAML(&d)
 	if err != nil || len(text) > documentBytesMax {
 		return "", nil //nolint:nilerr // names that no document can hold are left to the person
 	}
@@ -205,20 +206,20 @@ func (c rolloutPages) compare(v *viewer, form *limitsForm) error {
 		return invalid(fmt.Errorf("the document is %d bytes long (at most %d): for longer ones use weirctl rollout start "+
 			"--limits", n, documentBytesMax))
 	}
-	document, err := settings.Parse([]byte(form.Document))
+	d, err := document.Parse([]byte(form.Document))
 	if err != nil {
 		return invalid(err)
 	}
-	form.Tuning = document.Tuning != nil || len(document.RegionTuning) > 0
-	if n := len(document.Namespaces) + len(document.Overrides); n > settings.ChangesMax {
+	form.Tuning = d.Tuning != nil || len(d.RegionTuning) > 0
+	if n := len(d.Namespaces) + len(d.Overrides); n > settings.ChangesMax {
 		return invalid(fmt.Errorf("the document has %d items (at most %d): for more use weirctl rollout start --limits", n,
 			settings.ChangesMax))
 	}
-	stored, err := c.storedOf(v, document)
+	stored, err := c.storedOf(v, d)
 	if err != nil {
 		return err
 	}
-	form.change = settings.Difference(stored, document, false)
+	form.change = settings.Difference(stored, d, false)
 	if form.change.Items() == 0 {
 		return invalid(errors.New("nothing changes: the stored settings have the values of the document"))
 	}
@@ -229,16 +230,16 @@ func (c rolloutPages) compare(v *viewer, form *limitsForm) error {
 }
 
 // storedOf returns the stored state of a document's items.
-func (c rolloutPages) storedOf(v *viewer, document *settings.Document) (*settings.Document, error) {
+func (c rolloutPages) storedOf(v *viewer, d *settings.Document) (*settings.Document, error) {
 	stored := &settings.Document{}
-	for _, n := range document.Namespaces {
+	for _, n := range d.Namespaces {
 		is, err := c.namespace(v, n)
 		if err != nil {
 			return nil, err
 		}
 		stored.Namespaces = append(stored.Namespaces, is)
 	}
-	for _, o := range document.Overrides {
+	for _, o := range d.Overrides {
 		found, err := apiclient.Ask(v.ctx, c.backend.Settings.GetOverride, &controlv1.GetOverrideRequest{
 			Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern})
 		switch {

@@ -1,6 +1,6 @@
 // Package settingsfile has the settings of limiters without MySQL: overrides, and the shadow mode, outage policy, mode
 // and window of namespaces. They come from a file, or from a value of the program. Both have the document of package
-// shared/settings, which weir-node reads and weirctl exports too.
+// shared/settings/document, which weir-node reads and weirctl exports too.
 //
 //	file, err := settingsfile.Open("/etc/acme/limits.yaml")
 //	if err != nil {

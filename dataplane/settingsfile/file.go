@@ -8,7 +8,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/reload"
-	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/settings/document"
 )
 
 // File is a source of the settings in a file. Each call of Settings reads the file again, so a limiter applies a change
@@ -25,11 +25,11 @@ type File struct {
 var _ store.Settings = (*File)(nil)
 
 // Open reads the settings in the file. If the file is missing or invalid, it returns an error, which names the line,
-// the field and its bound. A file can have at most settings.BytesMax (16 MiB). If it begins with a brace, it is read as
+// the field and its bound. A file can have at most document.BytesMax (16 MiB). If it begins with a brace, it is read as
 // JSON, else as YAML.
 func Open(path string) (f *File, err error) {
 	f = new(File)
-	f.files, err = reload.OpenBounded([]string{path}, settings.BytesMax, f.apply)
+	f.files, err = reload.OpenBounded([]string{path}, document.BytesMax, f.apply)
 	if err != nil {
 		return nil, err
 	}
@@ -48,9 +48,9 @@ func (f *File) read(files []reload.File) error {
 	if len(files) != 1 {
 		return fmt.Errorf("read settings from %d files (want 1)", len(files))
 	}
-	document, err := settings.Parse(files[0].Content)
+	d, err := document.Parse(files[0].Content)
 	if err == nil {
-		err = f.source.Set(*document)
+		err = f.source.Set(*d)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", files[0].Path, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/weirhq/weir/dataplane/settingsfile"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/settings/document"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -192,7 +193,7 @@ func TestOpenRefusesAFileThatIsMissingOrInvalid(t *testing.T) {
 // A file's bound is the bound of a document.
 func TestAFileMayBeAsLongAsADocument(t *testing.T) {
 	text := limited("3")
-	text += "#" + strings.Repeat(" ", settings.BytesMax-len(text)-1)
+	text += "#" + strings.Repeat(" ", document.BytesMax-len(text)-1)
 	opened(t, written(t, text))
 	if _, err := settingsfile.Open(written(t, text+" ")); err == nil || !strings.Contains(err.Error(), "longer than 16777216 bytes") {
 		t.Errorf("%v", err)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirhq/weir/shared/estimate"
+	"github.com/weirhq/weir/shared/settings/internal/problems"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -12,20 +13,20 @@ type space struct{ workspace, namespace string }
 
 // checkTogether returns errors that single items cannot show: an item that appears twice, a candidate that no node can
 // judge, and patterns that a node would leave out.
-func (d *Document) checkTogether(p *problems, at lines) {
+func (d *Document) checkTogether(p *problems.List, at Lines) {
 	leaky := make(map[space]bool)
 	namespaces, overrides := make(map[space]int), make(map[Override]int, len(d.Overrides))
 	for i, n := range d.Namespaces {
-		here, name := place{list: "namespaces", at: i, line: lineOf(at.namespaces, i)}, space{n.Workspace, n.Namespace}
+		here, name := problems.Place{List: "namespaces", At: i, Line: lineOf(at.Namespaces, i)}, space{n.Workspace, n.Namespace}
 		if knobs, _ := estimate.Parse(n.Estimate); once(p, namespaces, name, here) {
 			leaky[name] = n.Mode == "estimate" && knobs != nil && knobs.Leaky
 		}
 	}
 	for i, o := range d.Overrides {
-		here, in := place{list: "overrides", at: i, line: lineOf(at.overrides, i)}, space{o.Workspace, o.Namespace}
+		here, in := problems.Place{List: "overrides", At: i, Line: lineOf(at.Overrides, i)}, space{o.Workspace, o.Namespace}
 		name := Override{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
 		if once(p, overrides, name, here) && o.Candidate != 0 && leaky[in] {
-			p.add(here.of("candidate"), "is %d (0 in a namespace that estimates with a leaky drain: "+
+			p.Add(here.Of("candidate"), "is %d (0 in a namespace that estimates with a leaky drain: "+
 				"what has drained depends on the limit)", o.Candidate)
 		}
 	}
@@ -33,18 +34,18 @@ func (d *Document) checkTogether(p *problems, at lines) {
 }
 
 // once reports whether a list has no earlier item of that name.
-func once[K comparable](p *problems, first map[K]int, name K, here place) bool {
+func once[K comparable](p *problems.List, first map[K]int, name K, here problems.Place) bool {
 	earlier, twice := first[name]
 	if twice {
-		p.add(here, "repeats %s[%d]", here.list, earlier)
+		p.Add(here, "repeats %s[%d]", here.List, earlier)
 		return false
 	}
-	first[name] = here.at
+	first[name] = here.At
 	return true
 }
 
 // checkPatterns rejects patterns with several '*' for which a look-up has no room.
-func (d *Document) checkPatterns(p *problems, at lines) {
+func (d *Document) checkPatterns(p *problems.List, at Lines) {
 	several := make(map[space][]int)
 	for i, o := range d.Overrides {
 		if strings.Count(o.Pattern, "*") > 1 {
@@ -68,7 +69,7 @@ func (d *Document) checkPatterns(p *problems, at lines) {
 	}
 	slices.Sort(leftOut)
 	for _, i := range leftOut {
-		p.add(place{list: "overrides", at: i, field: "pattern", line: lineOf(at.overrides, i)},
+		p.Add(problems.Place{List: "overrides", At: i, Field: "pattern", Line: lineOf(at.Overrides, i)},
 			"is one of more than %d patterns with several '*' that begin alike", window.PatternsAlikeMax)
 	}
 }

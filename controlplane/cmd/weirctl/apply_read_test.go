@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
-	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/settings/document"
 )
 
 const empty = "kind: weir-settings\nversion: 1\n"
@@ -57,7 +57,7 @@ func TestApplyADirectory(t *testing.T) {
 // Errors name the file. A directory without documents is an error, so that it does not prune everything.
 func TestApplyRefusesADirectory(t *testing.T) {
 	one := empty + "overrides: [{workspace: acme, namespace: api, pattern: u, limit: 1}]\n"
-	big := "#" + strings.Repeat(" ", settings.BytesMax*2/3) + "\n" + empty
+	big := "#" + strings.Repeat(" ", document.BytesMax*2/3) + "\n" + empty
 	many := map[string]string{}
 	for i := range plan.DocumentsMax + 1 {
 		many[fmt.Sprintf("%04d.yaml", i)] = empty

@@ -26,7 +26,7 @@ import (
 	"github.com/weirhq/weir/controlplane/internal/controltest"
 	"github.com/weirhq/weir/controlplane/limits"
 	"github.com/weirhq/weir/controlplane/tunings"
-	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/settings/document"
 	"github.com/weirhq/weir/shared/window"
 	"github.com/weirhq/weir/shared/workspaces"
 )
@@ -165,17 +165,17 @@ overrides:
 // audit entry.
 func TestApplyAndExport(t *testing.T) {
 	w, d := newDrawerWorld(t)
-	document := path(t, filled)
+	file := path(t, filled)
 	const plan = `+ namespace acme/api: outage local -> open
 + namespace beta/ai: mode exact -> estimate, node_share wait -> flush, shadow false -> true, estimate - -> {"preset":"posthog"}
 + override acme/api/user_*: limit 100, window 1m, candidate 60, shadow
 + override zeta/web/evil: limit 0 (blocks), window of the request
 `
-	w.want(t, w.run(t, "apply", "-f", document, "--dry-run"), exitOK, plan+"4 changes to make; --dry-run changes nothing\n")
+	w.want(t, w.run(t, "apply", "-f", file, "--dry-run"), exitOK, plan+"4 changes to make; --dry-run changes nothing\n")
 	if len(d.audit) != 0 {
 		t.Errorf("--dry-run: %+v", d.audit)
 	}
-	w.want(t, w.run(t, "apply", "-f", document, "--reason", "first"), exitOK, plan+"4 of 4 changes applied; "+travels+"\n")
+	w.want(t, w.run(t, "apply", "-f", file, "--reason", "first"), exitOK, plan+"4 of 4 changes applied; "+travels+"\n")
 	var actions []string
 	for _, e := range d.audit {
 		actions = append(actions, e.Action+" "+e.Actor+" "+e.Reason)
@@ -183,7 +183,7 @@ func TestApplyAndExport(t *testing.T) {
 	if got := strings.Join(actions, ", "); got != "namespace.set os-user first, namespace.set os-user first, override.set os-user first, override.set os-user first" {
 		t.Errorf("audit: %s", got)
 	}
-	w.want(t, w.run(t, "apply", "-f", document, "--reason", "again"), exitOK, "nothing to change\n")
+	w.want(t, w.run(t, "apply", "-f", file, "--reason", "again"), exitOK, "nothing to change\n")
 	w.want(t, w.run(t, "export"), exitOK, filled)
 	if len(d.audit) != 4 {
 		t.Errorf("%d audit entries", len(d.audit))
@@ -200,7 +200,7 @@ func TestApplyAndExport(t *testing.T) {
 	if code := w.run(t, "export", "-o", "json"); code != exitOK {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
-	if read, err := settings.Parse(w.stdout.Bytes()); err != nil || len(read.Overrides) != 2 || w.stdout.Bytes()[0] != '{' {
+	if read, err := document.Parse(w.stdout.Bytes()); err != nil || len(read.Overrides) != 2 || w.stdout.Bytes()[0] != '{' {
 		t.Errorf("%v\n%s", err, w.stdout.String())
 	}
 }
@@ -418,7 +418,7 @@ func TestApplyDoesNotOverwriteWhatItHasNotSeen(t *testing.T) {
 func applyAfterAChange(t *testing.T, w *world, d *drawer, seen *limits.Override, text string) {
 	t.Helper()
 	d.put(*seen)
-	document, err := settings.Parse([]byte(text))
+	wanted, err := document.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +430,7 @@ func applyAfterAChange(t *testing.T, w *world, d *drawer, seen *limits.Override,
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := plan.Of(document, all, true)
+	p := plan.Of(wanted, all, true)
 	seen.Limit = 7
 	d.put(*seen)
 	done, err := applyPlan(c, p, "ann", "x")
@@ -478,7 +478,7 @@ func TestApplyRefuses(t *testing.T) {
 	}{
 		{[]string{"-f", path(t, filled)}, "--reason is missing"},
 		{[]string{"-f", path(t, filled+"x: 1\n"), "--reason", "x"}, "line 9: x is not a known field"},
-		{[]string{"-f", path(t, "#"+strings.Repeat(" ", settings.BytesMax)), "--reason", "x"}, "bytes long (at most 16777216)"},
+		{[]string{"-f", path(t, "#"+strings.Repeat(" ", document.BytesMax)), "--reason", "x"}, "bytes long (at most 16777216)"},
 		{[]string{"-f", "/does/not/exist", "--reason", "x"}, "/does/not/exist"},
 		{[]string{"--reason", "x"}, "--file"},
 	} {

@@ -7,6 +7,7 @@ import (
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
+	"github.com/weirhq/weir/shared/settings/document"
 )
 
 type exportAll struct {
@@ -18,7 +19,7 @@ func (e exportAll) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	document, err := stored.Document()
+	d, err := stored.Document()
 	if err != nil {
 		return &hinted{err, exitFailure, "Upgrade weirctl to the version of weir-control."}
 	}
@@ -26,7 +27,7 @@ func (e exportAll) Run(c *call) error {
 	if c.form == formJSON {
 		form = document.JSON
 	}
-	text, err := form()
+	text, err := form(d)
 	if err != nil {
 		return &hinted{err, exitFailure,
 			"Correct the stored settings with weirctl override or weirctl namespace, or delete some of it."}
@@ -38,7 +39,7 @@ func (e exportAll) Run(c *call) error {
 	if err := files.Replace(e.File, text, 0o644); err != nil {
 		return &hinted{err, exitFailure, "Name a file that can be written with -f."}
 	}
-	namespaces, overrides := int64(len(document.Namespaces)), int64(len(document.Overrides))
+	namespaces, overrides := int64(len(d.Namespaces)), int64(len(d.Overrides))
 	_, _ = fmt.Fprintf(c.stderr, "%s: %s, %s\n", e.File, format.Plural(namespaces, "namespace"), format.Plural(overrides,
 		"override"))
 	return nil

@@ -8,12 +8,13 @@ import (
 
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/settings/document"
 )
 
 // export puts a document into a file, as operators do.
 func export(t *testing.T, path string, d settings.Document) {
 	t.Helper()
-	text, err := d.YAML()
+	text, err := document.YAML(&d)
 	if err != nil {
 		t.Fatal(err)
 	}

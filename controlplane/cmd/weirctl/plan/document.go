@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/files"
 	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/settings/document"
 )
 
 // DocumentsMax bounds the number of documents in a directory.
@@ -22,8 +23,8 @@ var documentEndings = []string{".yaml", ".yml", ".json"}
 func ReadDocument(name string) (*settings.Document, error) {
 	info, err := os.Stat(name)
 	if name == "-" || err != nil || !info.IsDir() {
-		document, _, err := readOne(name, settings.BytesMax)
-		return document, err
+		read, _, err := readOne(name, document.BytesMax)
+		return read, err
 	}
 	files, err := documentsBelow(name)
 	if err != nil {
@@ -32,29 +33,29 @@ func ReadDocument(name string) (*settings.Document, error) {
 	if len(files) == 0 { // with --prune it would delete everything
 		return nil, fmt.Errorf("%s: it holds no document (%s)", name, strings.Join(documentEndings, ", "))
 	}
-	parts, left := make([]settings.Part, 0, len(files)), settings.BytesMax
+	parts, left := make([]document.Part, 0, len(files)), document.BytesMax
 	for _, file := range files {
-		document, bytes, err := readOne(file, left)
+		read, bytes, err := readOne(file, left)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		left -= bytes
-		parts = append(parts, settings.Part{Name: file, Document: document})
+		parts = append(parts, document.Part{Name: file, Document: read})
 	}
-	return settings.Merge(parts)
+	return document.Merge(parts)
 }
 
 // readOne reads a file of at most left bytes.
-func readOne(name string, left int) (document *settings.Document, bytes int, err error) {
+func readOne(name string, left int) (read *settings.Document, bytes int, err error) {
 	text, err := files.Read(name, int64(left))
 	if err != nil {
 		return nil, 0, err
 	}
-	if len(text) > left && left < settings.BytesMax {
-		return nil, 0, fmt.Errorf("the documents together are longer than %d bytes", settings.BytesMax)
+	if len(text) > left && left < document.BytesMax {
+		return nil, 0, fmt.Errorf("the documents together are longer than %d bytes", document.BytesMax)
 	}
-	document, err = settings.Parse(text)
-	return document, len(text), err
+	read, err = document.Parse(text)
+	return read, len(text), err
 }
 
 // documentsBelow lists the documents in a directory and its subdirectories, sorted by name. Names that begin with a dot

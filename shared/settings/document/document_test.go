@@ -1,4 +1,4 @@
-package settings
+package document
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -21,14 +22,14 @@ const head = "kind: weir-settings\nversion: 1\n"
 func TestADocumentInBothForms(t *testing.T) {
 	fleet, eu := tuning.Default(), tuning.Default()
 	eu.Floor = 0.2
-	d := Document{
+	d := settings.Document{
 		Tuning: &fleet, RegionTuning: map[string]tuning.Tuning{"eu": eu},
-		Namespaces: []Namespace{
+		Namespaces: []settings.Namespace{
 			{Workspace: "acme", Namespace: "ai", Mode: "estimate", Outage: "local", NodeShare: "wait", Window: "cells", Estimate: `{"preset":"posthog"}`},
 			{Workspace: "acme", Namespace: "007", Mode: "exact", Outage: "open", NodeShare: "flush", Window: "cells", Shadow: true},
 			{Workspace: "acme", Namespace: "login", Mode: "exact", Outage: "closed", NodeShare: "wait", Window: "precise", Shadow: true},
 		},
-		Overrides: []Override{
+		Overrides: []settings.Override{
 			{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 100, DurationMs: 60_000, Candidate: 60, Shadow: true},
 			{Workspace: "acme", Namespace: "api", Pattern: "abuser", Limit: 0},
 		},
@@ -63,8 +64,8 @@ overrides:
   ]
 }
 `
-	for want, print := range map[string]func() ([]byte, error){yaml: d.YAML, json: d.JSON} {
-		text, err := print()
+	for want, print := range map[string]func(*settings.Document) ([]byte, error){yaml: YAML, json: JSON} {
+		text, err := print(&d)
 		if err != nil || string(text) != want {
 			t.Errorf("%v\n%s\nwant\n%s", err, text, want)
 		}
@@ -77,10 +78,10 @@ overrides:
 
 func unquoted(s string) string { return strings.ReplaceAll(s, `"`, "") }
 
-func sorted(d Document) Document {
+func sorted(d settings.Document) settings.Document {
 	d.Namespaces, d.Overrides = slices.Clone(d.Namespaces), slices.Clone(d.Overrides)
-	slices.SortFunc(d.Namespaces, CompareNamespaces)
-	slices.SortFunc(d.Overrides, CompareOverrides)
+	slices.SortFunc(d.Namespaces, settings.CompareNamespaces)
+	slices.SortFunc(d.Overrides, settings.CompareOverrides)
 	return d
 }
 
@@ -109,11 +110,11 @@ tuning:
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Namespace{Workspace: "acme", Namespace: "on", Mode: "exact", Outage: "closed", NodeShare: "wait", Window: "cells"}
+	want := settings.Namespace{Workspace: "acme", Namespace: "on", Mode: "exact", Outage: "closed", NodeShare: "wait", Window: "cells"}
 	if len(read.Namespaces) != 1 || read.Namespaces[0] != want {
 		t.Errorf("%+v", read.Namespaces)
 	}
-	if o := read.Overrides; len(o) != 1 || o[0] != (Override{Workspace: "007", Namespace: "2026-01-01", Pattern: "*", Limit: 5}) {
+	if o := read.Overrides; len(o) != 1 || o[0] != (settings.Override{Workspace: "007", Namespace: "2026-01-01", Pattern: "*", Limit: 5}) {
 		t.Errorf("%+v", o)
 	}
 	if read.TuningOf("eu").Floor != 0.3 {
@@ -189,11 +190,11 @@ func TestErrorsNameThePlace(t *testing.T) {
 		`{"kind":` + strings.Repeat("[", 20): "more than 8 levels",
 		"kind: \xff":                         "not valid UTF-8",
 		"#" + strings.Repeat(" ", BytesMax):  "bytes long (at most 16777216)",
-		head + "overrides: [" + strings.Repeat("1,", OverridesMax) + "1]":   "overrides has 100001 items (at most 100000)",
-		head + "namespaces: [" + strings.Repeat("1,", NamespacesMax) + "1]": "namespaces has 10001 items (at most 10000)",
+		head + "overrides: [" + strings.Repeat("1,", settings.OverridesMax) + "1]":   "overrides has 100001 items (at most 100000)",
+		head + "namespaces: [" + strings.Repeat("1,", settings.NamespacesMax) + "1]": "namespaces has 10001 items (at most 10000)",
 	} {
 		_, err := Parse([]byte(text))
-		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, settings.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.200q:\n%v, want %s", text, err, want)
 		}
 	}
@@ -202,21 +203,21 @@ func TestErrorsNameThePlace(t *testing.T) {
 // Of many problems the first are listed, with the number of the others.
 func TestManyProblemsAreCounted(t *testing.T) {
 	_, err := Parse([]byte(head + "overrides: [" + strings.Repeat("1,", 14) + "1]"))
-	if lines := strings.Split(err.Error(), "\n"); len(lines) != problemsMax+1 || !strings.HasSuffix(lines[problemsMax], "and 5 more") {
+	if lines := strings.Split(err.Error(), "\n"); len(lines) != 11 || !strings.HasSuffix(lines[10], "and 5 more") {
 		t.Errorf("%v", err)
 	}
 }
 
 // Documents that Parse would reject are not written.
 func TestNothingInvalidIsWritten(t *testing.T) {
-	d := Document{Overrides: []Override{{Workspace: "a", Namespace: "b", Pattern: "c", Limit: -1}}}
-	if _, err := d.YAML(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "overrides[0].limit is -1") {
+	d := settings.Document{Overrides: []settings.Override{{Workspace: "a", Namespace: "b", Pattern: "c", Limit: -1}}}
+	if _, err := YAML(&d); !errors.Is(err, settings.ErrInvalid) || !strings.Contains(err.Error(), "overrides[0].limit is -1") {
 		t.Errorf("%v", err)
 	}
 	odd := tuning.Default()
 	odd.Floor = 2
-	d = Document{RegionTuning: map[string]tuning.Tuning{"eu": odd}}
-	if _, err := d.JSON(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "region_tuning.eu is refused") {
+	d = settings.Document{RegionTuning: map[string]tuning.Tuning{"eu": odd}}
+	if _, err := JSON(&d); !errors.Is(err, settings.ErrInvalid) || !strings.Contains(err.Error(), "region_tuning.eu is refused") {
 		t.Errorf("%v", err)
 	}
 }
@@ -225,8 +226,8 @@ func TestNothingInvalidIsWritten(t *testing.T) {
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := documents().Draw(t, "document")
-		for name, print := range map[string]func() ([]byte, error){"yaml": d.YAML, "json": d.JSON} {
-			text, err := print()
+		for name, print := range map[string]func(*settings.Document) ([]byte, error){"yaml": YAML, "json": JSON} {
+			text, err := print(&d)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -238,9 +239,9 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // documents draws valid documents, sorted.
-func documents() *rapid.Generator[Document] {
+func documents() *rapid.Generator[settings.Document] {
 	name := rapid.StringMatching(`[^\s].{0,20}`).Filter(func(s string) bool { return strings.TrimSpace(s) != "" && len(s) <= 48 })
-	return rapid.Custom(func(t *rapid.T) (d Document) {
+	return rapid.Custom(func(t *rapid.T) (d settings.Document) {
 		tunings := rapid.Custom(func(t *rapid.T) tuning.Tuning {
 			tuned := tuning.Default()
 			tuned.Floor = rapid.Float64Range(0, 1).Draw(t, "floor")
@@ -250,8 +251,8 @@ func documents() *rapid.Generator[Document] {
 		if regions := rapid.MapOfN(name, tunings, 0, 3).Draw(t, "regions"); len(regions) > 0 {
 			d.RegionTuning = regions
 		}
-		namespaces := rapid.Custom(func(t *rapid.T) Namespace {
-			n := Namespace{
+		namespaces := rapid.Custom(func(t *rapid.T) settings.Namespace {
+			n := settings.Namespace{
 				Workspace: name.Draw(t, "workspace"), Namespace: name.Draw(t, "namespace"), Shadow: rapid.Bool().Draw(t, "shadow"),
 				Mode:   rapid.SampledFrom([]string{"exact", "estimate"}).Draw(t, "mode"),
 				Outage: rapid.SampledFrom([]string{"local", "open", "closed"}).Draw(t, "outage"), NodeShare: rapid.SampledFrom([]string{"flush", "wait"}).Draw(t, "node_share"),
@@ -264,17 +265,19 @@ func documents() *rapid.Generator[Document] {
 			}
 			return n
 		})
-		overrides := rapid.Custom(func(t *rapid.T) Override {
-			return Override{
+		overrides := rapid.Custom(func(t *rapid.T) settings.Override {
+			return settings.Override{
 				Workspace: name.Draw(t, "workspace"), Namespace: name.Draw(t, "namespace"), Pattern: name.Draw(t, "pattern"),
 				Limit:      rapid.Int64Range(0, window.LimitMax).Draw(t, "limit"),
 				DurationMs: rapid.SampledFrom([]int64{0, 1_000, window.DurationMax.Milliseconds()}).Draw(t, "duration"),
 				Candidate:  rapid.Int64Range(0, 3).Draw(t, "candidate"), Shadow: rapid.Bool().Draw(t, "shadow"),
 			}
 		})
-		d.Namespaces = rapid.SliceOfNDistinct(namespaces, 0, 4, func(n Namespace) Namespace { return Namespace{Workspace: n.Workspace, Namespace: n.Namespace} }).Draw(t, "namespaces")
-		d.Overrides = rapid.SliceOfNDistinct(overrides, 0, 4, func(o Override) Override {
-			return Override{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
+		d.Namespaces = rapid.SliceOfNDistinct(namespaces, 0, 4, func(n settings.Namespace) settings.Namespace {
+			return settings.Namespace{Workspace: n.Workspace, Namespace: n.Namespace}
+		}).Draw(t, "namespaces")
+		d.Overrides = rapid.SliceOfNDistinct(overrides, 0, 4, func(o settings.Override) settings.Override {
+			return settings.Override{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
 		}).Draw(t, "overrides")
 		for i := range d.Overrides {
 			d.Overrides[i].Pattern = strings.Replace(d.Overrides[i].Pattern, "*", "_", max(0, strings.Count(d.Overrides[i].Pattern, "*")-window.PatternStarsMax))
@@ -290,7 +293,7 @@ func documents() *rapid.Generator[Document] {
 }
 
 // Every document that Parse accepts can be written, and is the same when it is read again. Every other error is
-// ErrInvalid.
+// settings.ErrInvalid.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"", head, head + "overrides: [{workspace: a, namespace: b, pattern: '*', limit: 0x10}]", `{"kind":"weir-settings","version":1}`,
 		head + "namespaces:\n- &x {workspace: a, namespace: \"\\u0085\", mode: exact}\n- *x", head + "tuning: {floor: 1e-3}", head + "region_tuning: {? [a] : b}", "a: !!binary x", "%YAML 1.1\n---\n" + head} {
@@ -299,13 +302,13 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		d, err := Parse(text)
 		if err != nil {
-			if !errors.Is(err, ErrInvalid) {
+			if !errors.Is(err, settings.ErrInvalid) {
 				t.Fatalf("untyped error %v", err)
 			}
 			return
 		}
-		for _, print := range []func() ([]byte, error){d.YAML, d.JSON} {
-			out, err := print()
+		for _, print := range []func(*settings.Document) ([]byte, error){YAML, JSON} {
+			out, err := print(d)
 			if err != nil {
 				t.Fatalf("cannot be written: %v", err)
 			}
@@ -313,7 +316,7 @@ func FuzzParse(f *testing.F) {
 			if err != nil {
 				t.Fatalf("cannot be read again: %v\n%s", err, out)
 			}
-			if second, _ := again.YAML(); string(second) != string(first(d.YAML())) {
+			if second, _ := YAML(again); string(second) != string(first(YAML(d))) {
 				t.Fatalf("changes in a round trip:\n%s", out)
 			}
 		}
@@ -339,7 +342,7 @@ func TestMerge(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	fleet := tuning.Default()
-	tuned := Part{Name: "c", Document: &Document{Tuning: &fleet, RegionTuning: map[string]tuning.Tuning{"eu": fleet}}}
+	tuned := Part{Name: "c", Document: &settings.Document{Tuning: &fleet, RegionTuning: map[string]tuning.Tuning{"eu": fleet}}}
 	if all, err := Merge([]Part{a, tuned}); err != nil || all.Tuning == nil || len(all.RegionTuning) != 1 {
 		t.Errorf("%+v, %v", all, err)
 	}
@@ -351,7 +354,7 @@ func TestMerge(t *testing.T) {
 		`e: namespace "n" of workspace "w" is in a, too`:   {a, {"e", a.Document}},
 		`of all documents together: settings document: ov`: {a, parse("f", "overrides: [{workspace: w, namespace: n, pattern: u, limit: 1, candidate: 2}]\n")},
 	} {
-		if _, err := Merge(parts); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+		if _, err := Merge(parts); !errors.Is(err, settings.ErrInvalid) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %s", err, says)
 		}
 	}

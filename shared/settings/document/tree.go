@@ -1,4 +1,4 @@
-package settings
+package document
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weirhq/weir/shared/settings/internal/problems"
 	"github.com/weirhq/weir/shared/strict"
 )
 
@@ -105,27 +106,27 @@ func (r *jsonReader) inside(n *yaml.Node, depth int) error {
 
 // fields reads the fields of a mapping: for each field name, known has a pointer to the value, or a function that takes
 // it.
-func (r *reader) fields(n *yaml.Node, at place, required []string, known map[string]any) {
+func (r *reader) fields(n *yaml.Node, at problems.Place, required []string, known map[string]any) {
 	if n.Kind != yaml.MappingNode {
-		if at == (place{}) {
-			at = place{field: "the document", line: n.Line}
+		if at == (problems.Place{}) {
+			at = problems.Place{Field: "the document", Line: n.Line}
 		}
-		r.add(at, "is not a mapping of fields to values")
+		r.Add(at, "is not a mapping of fields to values")
 		return
 	}
 	var seen []string
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		in := at.of(key.Value)
-		in.line = key.Line
+		in := at.Of(key.Value)
+		in.Line = key.Line
 		switch {
 		case key.Kind != yaml.ScalarNode || key.Tag != "!!str":
-			r.add(at, "has a field without a name")
+			r.Add(at, "has a field without a name")
 		case slices.Contains(seen, key.Value):
-			r.add(in, "appears twice")
+			r.Add(in, "appears twice")
 		case known[key.Value] == nil:
-			in.field = fmt.Sprintf("%.64s", key.Value)
-			r.add(in, "is not a known field")
+			in.Field = fmt.Sprintf("%.64s", key.Value)
+			r.Add(in, "is not a known field")
 		default:
 			seen = append(seen, key.Value)
 			r.set(known[key.Value], value, in)
@@ -133,13 +134,13 @@ func (r *reader) fields(n *yaml.Node, at place, required []string, known map[str
 	}
 	for _, field := range required {
 		if !slices.Contains(seen, field) {
-			r.add(at.of(field), "is missing")
+			r.Add(at.Of(field), "is missing")
 		}
 	}
 }
 
 // set reads the value of a field.
-func (r *reader) set(to any, value *yaml.Node, at place) {
+func (r *reader) set(to any, value *yaml.Node, at problems.Place) {
 	switch to := to.(type) {
 	case *string:
 		*to = r.text(value, at)
@@ -147,50 +148,50 @@ func (r *reader) set(to any, value *yaml.Node, at place) {
 		*to = r.truth(value, at)
 	case *int64:
 		*to = r.number(value, at)
-	case func(*yaml.Node, place):
+	case func(*yaml.Node, problems.Place):
 		to(value, at)
 	}
 }
 
 // items calls add for each item of a list.
-func (r *reader) items(n *yaml.Node, list string, most int, add func(item *yaml.Node, at place)) {
-	at := place{list: list, at: -1, line: n.Line}
+func (r *reader) items(n *yaml.Node, list string, most int, add func(item *yaml.Node, at problems.Place)) {
+	at := problems.Place{List: list, At: -1, Line: n.Line}
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Tag == "!!null": // a head without items
 		return
 	case n.Kind != yaml.SequenceNode:
-		r.add(at, "is not a list")
+		r.Add(at, "is not a list")
 		return
 	case len(n.Content) > most:
-		r.add(at, "has %d items (at most %d)", len(n.Content), most)
+		r.Add(at, "has %d items (at most %d)", len(n.Content), most)
 		return
 	}
 	for i, item := range n.Content {
-		add(item, place{list: list, at: i, line: item.Line})
+		add(item, problems.Place{List: list, At: i, Line: item.Line})
 	}
 }
 
 // text returns a scalar as it is written, so that a namespace called on or 007 keeps its name.
-func (r *reader) text(n *yaml.Node, at place) string {
+func (r *reader) text(n *yaml.Node, at problems.Place) string {
 	written := []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
 	if n.Kind != yaml.ScalarNode || !slices.Contains(written, n.Tag) {
-		r.add(at, "is not a text")
+		r.Add(at, "is not a text")
 		return ""
 	}
 	return n.Value
 }
 
-func (r *reader) number(n *yaml.Node, at place) int64 {
+func (r *reader) number(n *yaml.Node, at problems.Place) int64 {
 	value, err := strict.Int("value", n.Value, math.MinInt64, math.MaxInt64)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
-		r.add(at, "is %.64q, want a whole number", n.Value)
+		r.Add(at, "is %.64q, want a whole number", n.Value)
 	}
 	return value
 }
 
-func (r *reader) truth(n *yaml.Node, at place) bool {
+func (r *reader) truth(n *yaml.Node, at problems.Place) bool {
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Value != "true" && n.Value != "false" {
-		r.add(at, "is %.64q, want true or false", n.Value)
+		r.Add(at, "is %.64q, want true or false", n.Value)
 	}
 	return n.Value == "true"
 }

@@ -1,25 +1,29 @@
-package settings
+package document
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
+	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/settings/internal/problems"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
 // Part is one of several documents, with its name in errors.
 type Part struct {
 	Name string
-	*Document
+	*settings.Document
 }
 
 // Merge puts documents together. An item that is set in two of them is an error that names both documents, even if they
 // agree.
-func Merge(parts []Part) (*Document, error) {
+func Merge(parts []Part) (*settings.Document, error) {
 	m := merger{of: make(map[string]string)}
 	for _, p := range parts {
 		m.take(p)
 	}
-	if err := m.err(); err != nil {
+	if err := m.Err(settings.ErrInvalid); err != nil {
 		return nil, err
 	}
 	if err := m.all.Validate(); err != nil {
@@ -29,8 +33,8 @@ func Merge(parts []Part) (*Document, error) {
 }
 
 type merger struct {
-	problems
-	all Document
+	problems.List
+	all settings.Document
 	of  map[string]string // the document in which an item is set
 }
 
@@ -38,7 +42,7 @@ func (m *merger) take(p Part) {
 	if p.Tuning != nil && m.first(p, "tuning") {
 		m.all.Tuning = p.Tuning
 	}
-	for _, region := range p.regions() {
+	for _, region := range slices.Sorted(maps.Keys(p.RegionTuning)) {
 		if m.first(p, fmt.Sprintf("region_tuning %q", region)) {
 			if m.all.RegionTuning == nil {
 				m.all.RegionTuning = make(map[string]tuning.Tuning)
@@ -61,11 +65,7 @@ func (m *merger) take(p Part) {
 // first reports whether an item is set for the first time.
 func (m *merger) first(p Part, what string) bool {
 	if earlier, twice := m.of[what]; twice {
-		if len(m.listed) >= problemsMax {
-			m.more++
-			return false
-		}
-		m.listed = append(m.listed, fmt.Sprintf("%s: %s is in %s, too", p.Name, what, earlier))
+		m.AddText("%s: %s is in %s, too", p.Name, what, earlier)
 		return false
 	}
 	m.of[what] = p.Name

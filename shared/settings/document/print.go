@@ -1,22 +1,24 @@
-package settings
+package document
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
 // YAML writes a document for people: sorted, an item a line, so that a line-by-line comparison shows the differences of
 // two documents. It returns an error if Parse would reject the text.
-func (d *Document) YAML() ([]byte, error) { return d.print(yamlForm) }
+func YAML(d *settings.Document) ([]byte, error) { return write(d, yamlForm) }
 
 // JSON writes the same for programs.
-func (d *Document) JSON() ([]byte, error) { return d.print(jsonForm) }
+func JSON(d *settings.Document) ([]byte, error) { return write(d, jsonForm) }
 
 type form int
 
@@ -31,7 +33,7 @@ type member struct {
 	value []byte
 }
 
-func (d *Document) print(f form) ([]byte, error) {
+func write(d *settings.Document, f form) ([]byte, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
 	}
@@ -45,28 +47,28 @@ func (d *Document) print(f form) ([]byte, error) {
 		}
 		w.top("tuning", w.flow(members), false)
 	}
-	if err := d.printRegions(&w); err != nil {
+	if err := printRegions(d, &w); err != nil {
 		return nil, err
 	}
 	if len(d.Namespaces) > 0 {
-		w.list("namespaces", sortedLines(&w, d.Namespaces, CompareNamespaces, Namespace.members))
+		w.list("namespaces", sortedLines(&w, d.Namespaces, settings.CompareNamespaces, namespaceMembers))
 	}
 	if len(d.Overrides) > 0 {
-		w.list("overrides", sortedLines(&w, d.Overrides, CompareOverrides, Override.members))
+		w.list("overrides", sortedLines(&w, d.Overrides, settings.CompareOverrides, overrideMembers))
 	}
 	text := w.end()
 	if len(text) > BytesMax {
-		return nil, fmt.Errorf("%w: it is %d bytes long (at most %d)", ErrInvalid, len(text), BytesMax)
+		return nil, fmt.Errorf("%w: it is %d bytes long (at most %d)", settings.ErrInvalid, len(text), BytesMax)
 	}
 	return text, nil
 }
 
-func (d *Document) printRegions(w *writer) error {
+func printRegions(d *settings.Document, w *writer) error {
 	if len(d.RegionTuning) == 0 {
 		return nil
 	}
 	var regions []member
-	for _, region := range d.regions() {
+	for _, region := range slices.Sorted(maps.Keys(d.RegionTuning)) {
 		members, err := tuningMembers(d.RegionTuning[region])
 		if err != nil {
 			return err
@@ -84,12 +86,12 @@ func sortedLines[T any](w *writer, items []T, compare func(a, b T) int, members 
 	return lines
 }
 
-func (n Namespace) members() []member {
+func namespaceMembers(n settings.Namespace) []member {
 	m := []member{
 		quoted("workspace", n.Workspace), quoted("namespace", n.Namespace),
 		quoted("mode", n.Mode), quoted("outage", n.Outage), quoted("node_share", n.NodeShare),
 	}
-	if n.Window != windowCells { // left out, so that builds without the field read documents that do not use it
+	if n.Window != settings.WindowCells { // left out, so that builds without the field read documents that do not use it
 		m = append(m, quoted("window", n.Window))
 	}
 	if n.Shadow {
@@ -101,7 +103,7 @@ func (n Namespace) members() []member {
 	return m
 }
 
-func (o Override) members() []member {
+func overrideMembers(o settings.Override) []member {
 	m := []member{
 		quoted("workspace", o.Workspace), quoted("namespace", o.Namespace), quoted("pattern", o.Pattern),
 		number("limit", o.Limit),

@@ -1,20 +1,5 @@
-// Package settings has the document of all settings of a fleet: namespaces, overrides and tuning, as YAML or JSON.
-// weirctl exports and applies it, and a node without MySQL and Redis runs by it:
-//
-//	kind: weir-settings
-//	version: 1
-//	tuning: {floor: 0.1, …}                # of the fleet, every field; left out: the default
-//	region_tuning:                         # of regions that have their own
-//	  "eu": {floor: 0.2, …}
-//	namespaces:
-//	  - {workspace: "acme", namespace: "api", mode: exact, outage: open, node_share: flush, shadow: true}
-//	  - {workspace: "acme", namespace: "login", window: precise}
-//	  - {workspace: "acme", namespace: "ai", mode: estimate, estimate: "{\"preset\":\"posthog\"}"}
-//	overrides:
-//	  - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, shadow: true}
-//
-// Parse is strict: a field that is unknown, there twice or out of its bounds is an error that names its place. Resets
-// of keys are events, not settings, and are not part of it.
+// Package settings has the settings of a fleet: namespaces, overrides and tuning, with their bounds. It also has the
+// changes of settings that rollouts stage. Package document reads and writes all settings as YAML or JSON.
 package settings
 
 import (
@@ -29,15 +14,8 @@ import (
 // ErrInvalid is wrapped by every error about a document. The message names each place and its bound.
 var ErrInvalid = errors.New("settings document")
 
-// The beginning of every document.
-const (
-	Kind    = "weir-settings"
-	Version = 1
-)
-
 // Bounds of a document.
 const (
-	BytesMax      = 16 << 20
 	NamespacesMax = 10_000
 	OverridesMax  = 100_000
 	RegionsMax    = 1_000
@@ -78,7 +56,7 @@ type Override struct {
 // DefaultNamespace returns a namespace without settings.
 func DefaultNamespace(workspace, namespace string) Namespace {
 	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", NodeShare: "wait",
-		Window: windowCells}
+		Window: WindowCells}
 }
 
 // IsDefault reports whether n decides like a namespace without settings.
