@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"log/slog"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/console/sessions"
 	"github.com/weirhq/weir/shared/bounded"
 )
 
@@ -33,9 +35,10 @@ type Config struct {
 // Console serves everything below /console/.
 type Console struct {
 	Config
+	now      func() time.Time
 	backend  backend
-	sessions *sessions
-	backoff  *backoff // of sign-ins
+	sessions *sessions.Sessions
+	backoff  *sessions.Backoff // of sign-ins
 	pulse    *Pulse
 	streams  *bounded.Slots // a slot for each open stream; a caller has at most three quarters of them
 	live     atomic.Int64   // open streams
@@ -67,9 +70,11 @@ var itself = access.Identity{Name: "console", Role: access.RoleViewer}
 
 // New returns a console that can serve immediately. Live figures are updated only while Run runs.
 func New(c Config) *Console {
-	con := &Console{Config: c, backend: newBackend(c.Service), sessions: newSessions(), backoff: newBackoff(),
-		streams: bounded.NewSlots(bounded.Streams, streamsMax), over: make(chan struct{}), forgery: random(),
+	con := &Console{Config: c, now: time.Now, backend: newBackend(c.Service),
+		streams: bounded.NewSlots(bounded.Streams, streamsMax), over: make(chan struct{}), forgery: rand.Text(),
 		mux: http.NewServeMux()}
+	clock := func() time.Time { return con.now() }
+	con.sessions, con.backoff = sessions.New(clock), sessions.NewBackoff(clock)
 	con.pulse = newPulse(func(ctx context.Context) (*fleetAnswer, error) {
 		return con.backend.fleet(api.WithIdentity(ctx, itself))
 	})

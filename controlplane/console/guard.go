@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/subtle"
 	"crypto/tls"
 	"mime"
@@ -70,14 +69,14 @@ func (c *Console) signedIn(next page) http.HandlerFunc {
 func (c *Console) viewer(r *http.Request) (*viewer, error) {
 	ctx := r.Context()
 	v := &viewer{Forgery: c.forgery, tls: r.TLS}
-	if s, ok := c.sessions.find(c.cookieValue(r)); ok {
-		ctx = api.WithHolder(ctx, s.token)
-		v.session, v.Forgery = s.key, s.forgery
+	if s, ok := c.sessions.Find(c.cookieValue(r)); ok {
+		ctx = api.WithHolder(ctx, s.Token)
+		v.session, v.Forgery = s.Key, s.Forgery
 	}
 	who, err := c.backend.whoAmI(ctx, "")
 	if err != nil {
 		if v.session != "" && unauthenticated(err) {
-			c.sessions.end(v.session)
+			c.sessions.End(v.session)
 		}
 		return nil, err
 	}
@@ -159,6 +158,3 @@ func loopbackHost(host string) bool {
 	ip := net.ParseIP(strings.Trim(host, "[]"))
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
-
-// random returns a text of 130 random bits.
-func random() string { return rand.Text() }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane/access"
+	"github.com/weirhq/weir/controlplane/console/sessions"
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
 )
 
@@ -44,24 +45,24 @@ func (c signInPages) signIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	hash, address := access.HashToken(secret), c.address(r)
-	keys := []string{"address " + address, tokenKey(hash)}
-	if wait := c.backoff.try(keys...); wait > 0 {
+	keys := []string{"address " + address, sessions.TokenKey(hash)}
+	if wait := c.backoff.Try(keys...); wait > 0 {
 		c.slowDown(w, r, form, wait)
 		return
 	}
 	who, err := c.backend.whoAmI(r.Context(), secret)
 	if err == nil || !unauthenticated(err) {
-		c.backoff.passed(keys...)
+		c.backoff.Passed(keys...)
 	}
 	if err != nil {
 		form.Problem = apiclient.Words(err)
 		c.showSignIn(w, r, status(err), form)
 		return
 	}
-	if old, ok := c.sessions.find(c.cookieValue(r)); ok {
-		c.sessions.end(old.key)
+	if old, ok := c.sessions.Find(c.cookieValue(r)); ok {
+		c.sessions.End(old.Key)
 	}
-	http.SetCookie(w, c.cookie(r, c.sessions.begin(hash)))
+	http.SetCookie(w, c.cookie(r, c.sessions.Begin(hash)))
 	c.Log.InfoContext(r.Context(), "signed in to the console", "name", who.GetName(), "role", who.GetRole(),
 		"address", address)
 	http.Redirect(w, r, form.Next, http.StatusSeeOther)
@@ -77,7 +78,7 @@ func (c signInPages) slowDown(w http.ResponseWriter, r *http.Request, form signI
 }
 
 func (c signInPages) signOut(w http.ResponseWriter, r *http.Request, v *viewer) {
-	c.sessions.end(v.session)
+	c.sessions.End(v.session)
 	http.SetCookie(w, c.cookie(r, ""))
 	http.Redirect(w, r, "/console/sign-in", http.StatusSeeOther)
 }

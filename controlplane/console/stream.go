@@ -65,7 +65,7 @@ func (c *Console) inForce(ctx context.Context, v *viewer) bool {
 	if c.StillValid != nil && c.StillValid(v.tls) != nil {
 		return false
 	}
-	if v.session != "" && !c.sessions.lives(v.session) {
+	if v.session != "" && !c.sessions.Lives(v.session) {
 		return false
 	}
 	_, err := c.backend.whoAmI(ctx, "")

@@ -169,7 +169,7 @@ func TestStreamsAreVouchedFor(t *testing.T) {
 		t.Error("the certificate is no longer accepted")
 	}
 	w.set(func() { w.refused = nil })
-	w.console.sessions.end(v.session)
+	w.console.sessions.End(v.session)
 	if w.console.inForce(v.ctx, v) {
 		t.Error("the session has ended")
 	}

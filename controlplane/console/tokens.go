@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -74,7 +75,7 @@ func (c tokenPages) showTokens(w http.ResponseWriter, r *http.Request, v *viewer
 	default: // the secret is shown even if the list cannot be read, because it is shown only once
 		problem = "The tokens cannot be listed: " + apiclient.Words(err)
 	}
-	page.Once = random()
+	page.Once = rand.Text()
 	c.renderWith(w, r, v, code, "tokens", "Tokens", problem, page)
 }
 

@@ -9,78 +9,15 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/console/sessions"
 )
-
-// Attempts that fail slow their own address and their own token down, and nothing else.
-func TestFailedSignInsSlowDown(t *testing.T) {
-	now := time.Unix(0, 0)
-	b := newBackoff()
-	b.now = func() time.Time { return now }
-	for i := range failuresFree {
-		if wait := b.try("address a"); wait != 0 {
-			t.Fatalf("attempt %d waits %v", i+1, wait)
-		}
-	}
-	for i, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second, time.Minute, time.Minute} {
-		if wait := b.try("address a"); wait != want {
-			t.Fatalf("failure %d: the next waits %v, want %v", failuresFree+i, wait, want)
-		}
-		if wait := b.try("address a", "token t"); wait != want {
-			t.Fatalf("with another token: %v", wait)
-		}
-		if now = now.Add(want - time.Nanosecond); b.try("address a") != time.Nanosecond {
-			t.Fatal("it does not wait for all of it")
-		}
-		if now = now.Add(time.Nanosecond); b.try("address a") != 0 {
-			t.Fatal("it waits for longer than it said")
-		}
-	}
-	if wait := b.try("address b", "token t"); wait != 0 {
-		t.Errorf("another address waits %v", wait)
-	}
-	now = now.Add(forgetAfter)
-	for range failuresFree {
-		if wait := b.try("address a"); wait != 0 {
-			t.Errorf("a quarter of an hour forgets nothing: %v", wait)
-		}
-	}
-}
-
-// Attempts in progress count, attempts that pass do not, and memory is bounded.
-func TestBackoffCountsWhatFails(t *testing.T) {
-	b := newBackoff()
-	for i := range 10 * failuresFree {
-		if wait := b.try("address a", "token t"); wait != 0 {
-			t.Fatalf("sign-in %d waits %v", i+1, wait)
-		}
-		b.passed("address a", "token t")
-	}
-	if len(b.byKey) != 0 {
-		t.Errorf("%d counters are left of what has passed", len(b.byKey))
-	}
-	under := 0
-	for range 100 { // none has ended yet
-		if b.try("address a") == 0 {
-			under++
-		}
-	}
-	if under != failuresFree {
-		t.Errorf("%d attempts at once, want %d", under, failuresFree)
-	}
-	for i := range countersMax + 10 {
-		b.try(fmt.Sprint("address ", i))
-	}
-	if len(b.byKey) != countersMax {
-		t.Errorf("%d counters", len(b.byKey))
-	}
-}
 
 // Ten addresses, or a thousand, that fail do not lock out any other.
 func TestFailuresOfOtherAddressesDoNotLockOut(t *testing.T) {
 	w := start(t, false)
 	w.console.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	at := time.Now()
-	w.console.backoff.now = func() time.Time { return at }
+	w.console.now = func() time.Time { return at }
 	sign := func(from, token string) answered {
 		b := w.visit()
 		r := b.request(http.MethodPost, "/console/sign-in", url.Values{"token": {token}})
@@ -89,7 +26,7 @@ func TestFailuresOfOtherAddressesDoNotLockOut(t *testing.T) {
 		return b.do(r)
 	}
 	for i := range 30 {
-		for range failuresFree + 1 {
+		for range sessions.FailuresFree + 1 {
 			sign(fmt.Sprint("192.0.2.", i), fmt.Sprint("wrong ", i))
 		}
 	}
@@ -107,12 +44,12 @@ func TestFailuresOfOtherAddressesDoNotLockOut(t *testing.T) {
 // An outage is no failure of the caller's.
 func TestAnOutageIsNoFailedSignIn(t *testing.T) {
 	w := start(t, false)
-	w.set(func() { w.down = controlplane.ErrUnavailable })
-	for range 2 * failuresFree {
-		w.visit().post("/console/sign-in", url.Values{"token": {"viewer"}})
-	}
-	if n := len(w.console.backoff.byKey); n != 0 {
-		t.Errorf("%d counters after an outage", n)
+	w.set(func() { w.noTokens = controlplane.ErrUnavailable })
+	for range 2 * sessions.FailuresFree {
+		a := w.visit().post("/console/sign-in", url.Values{"token": {"viewer"}})
+		if a.status != http.StatusServiceUnavailable {
+			t.Fatalf("an attempt during the outage: %d", a.status)
+		}
 	}
 }
 
