@@ -12,8 +12,6 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-type fleetAnswer = controlv1.FleetResponse
-
 // backend calls the operators' API in process.
 type backend struct{ apiclient.Clients }
 
@@ -34,7 +32,7 @@ func (b backend) whoAmI(ctx context.Context, token string) (*controlv1.WhoAmIRes
 	return answer.Msg, nil
 }
 
-func (b backend) fleet(ctx context.Context) (*fleetAnswer, error) {
+func (b backend) fleet(ctx context.Context) (*controlv1.FleetResponse, error) {
 	return apiclient.Ask(ctx, b.Control.Fleet, &controlv1.FleetRequest{})
 }
 

@@ -12,8 +12,10 @@ import (
 
 	"github.com/weirhq/weir/controlplane/access"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/console/pulse"
 	"github.com/weirhq/weir/controlplane/console/sessions"
 	"github.com/weirhq/weir/shared/bounded"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
 // Config is the configuration of a console. All fields are required except TrustedProxies and
@@ -39,7 +41,7 @@ type Console struct {
 	backend  backend
 	sessions *sessions.Sessions
 	backoff  *sessions.Backoff // of sign-ins
-	pulse    *Pulse
+	pulse    *pulse.Pulse
 	streams  *bounded.Slots // a slot for each open stream; a caller has at most three quarters of them
 	live     atomic.Int64   // open streams
 	over     chan struct{}  // closed when Run has ended
@@ -75,7 +77,7 @@ func New(c Config) *Console {
 		mux: http.NewServeMux()}
 	clock := func() time.Time { return con.now() }
 	con.sessions, con.backoff = sessions.New(clock), sessions.NewBackoff(clock)
-	con.pulse = newPulse(func(ctx context.Context) (*fleetAnswer, error) {
+	con.pulse = pulse.New(clock, func(ctx context.Context) (*controlv1.FleetResponse, error) {
 		return con.backend.fleet(api.WithIdentity(ctx, itself))
 	})
 	con.routes()
@@ -86,7 +88,7 @@ func New(c Config) *Console {
 // called only once.
 func (c *Console) Run(ctx context.Context) {
 	defer close(c.over)
-	c.pulse.run(ctx)
+	c.pulse.Run(ctx)
 }
 
 // routes registers all pages. A page of open requires no session, a page of look requires a session, and a page of

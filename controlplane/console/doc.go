@@ -13,9 +13,9 @@
 // and carry the session's token against forgery. If the API requires no tokens, which it allows on loopback only, the
 // console requires no sign-in, and every page shows that.
 //
-// Live figures are server-sent events from one [Pulse], which reads the fleet once per beat, for any number of viewers.
-// Other pages are rendered again when their data has changed, and the module replaces the parts that are marked as
-// live.
+// Live figures are server-sent events from one [pulse.Pulse], which reads the fleet once per beat, for any number of
+// viewers. Other pages are rendered again when their data has changed, and the module replaces the parts that are
+// marked as live.
 //
 // The content security policy allows no inline script and no inline style. Drawings are therefore SVG with attributes,
 // and html/template escapes everything on a page.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/controlplane/console/pulse"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
@@ -28,7 +29,7 @@ type fleetView struct {
 	Empty    bool
 	Nodes    int
 	Live     int
-	Now      rates
+	Now      pulse.Rates
 	Regions  []regionView
 	Pairs    pairsView
 	Findings []finding
@@ -43,7 +44,7 @@ type regionView struct {
 	Name        string
 	Nodes       []nodeView
 	Live        int
-	Now         rates
+	Now         pulse.Rates
 	Delay       delay // of the slowest relay
 	Builds      []tally
 	Tunings     []tally
@@ -59,7 +60,7 @@ type regionView struct {
 // nodeView is a node. State is "ok", "late" or "bad"; Why has the reasons.
 type nodeView struct {
 	*controlv1.Node
-	Now   rates
+	Now   pulse.Rates
 	State string
 	Why   []string
 	Delay delay
@@ -93,7 +94,7 @@ type finding struct {
 }
 
 // describe returns the page's view of a reading.
-func describe(r reading) fleetView {
+func describe(r pulse.Reading) fleetView {
 	v := fleetView{Problem: r.Problem, Read: r.Read, Empty: len(r.Fleet.GetNodes()) == 0, Partial: r.Fleet.GetTruncated()}
 	builds, tunings := map[string]int{}, map[string]int{}
 	for _, n := range r.Fleet.GetNodes() {
@@ -110,8 +111,8 @@ func describe(r reading) fleetView {
 		}
 		v.Live++
 		region.Live++
-		region.Now.add(one.Now)
-		v.Now.add(one.Now)
+		region.Now.Add(one.Now)
+		v.Now.Add(one.Now)
 		region.Breakers += n.GetHealth().GetBreakersOpen()
 		if one.Delay.Known && (!region.Delay.Known || one.Delay.P99 > region.Delay.P99) {
 			region.Delay = one.Delay
@@ -269,7 +270,7 @@ func (v *fleetView) revision() string {
 }
 
 func (c fleetPages) fleetPage(w http.ResponseWriter, r *http.Request, v *viewer) {
-	reading := c.pulse.look(r.Context())
+	reading := c.pulse.Look(r.Context())
 	if reading.Fleet == nil {
 		c.render(w, r, v, http.StatusServiceUnavailable, "broken", "Fleet", reading.Problem)
 		return
@@ -288,7 +289,7 @@ type regionPageView struct {
 }
 
 func (c fleetPages) regionPage(w http.ResponseWriter, r *http.Request, v *viewer) {
-	reading := c.pulse.look(r.Context())
+	reading := c.pulse.Look(r.Context())
 	fleet := describe(reading)
 	name := r.PathValue("region")
 	i := slices.IndexFunc(fleet.Regions, func(region regionView) bool { return region.Name == name })

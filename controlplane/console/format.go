@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/controlplane/console/pulse"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -19,7 +20,7 @@ var funcs = template.FuncMap{
 	"plural": func(n any, one, more string) string { return plural(whole(n), one, more) },
 	"add":    func(a, b int) int { return a + b },
 	"add64":  func(a int64, b any) int64 { return a + whole(b) },
-	"rate":   rate, "figure": figure, "span": span, "clock": clock, "stamp": stamp, "iso": iso, "percent": percent,
+	"rate":   rate, "rates": rateOf, "figure": figure, "span": span, "clock": clock, "stamp": stamp, "iso": iso, "percent": percent,
 	"action": newAction, "join": strings.Join, "few": few,
 }
 
@@ -62,6 +63,14 @@ func rate(v float64) string {
 		return "0"
 	}
 	return strconv.FormatFloat(v, 'f', 1, 64)
+}
+
+// rateOf formats a rate of a node or region.
+func rateOf(of pulse.Rates, v float64) string {
+	if !of.Known {
+		return "–"
+	}
+	return rate(v)
 }
 
 // figure formats a number with three significant digits, and whole from 1,000.

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/controlplane/console/pulse"
 )
 
 func TestALongListOfNamesIsCut(t *testing.T) {
@@ -39,5 +41,8 @@ func TestSpansHaveTwoUnitsAtMost(t *testing.T) {
 		if got := rate(v); got != want {
 			t.Errorf("rate(%v) = %q, want %q", v, got, want)
 		}
+	}
+	if got := rateOf(pulse.Rates{}, 0); got != "–" {
+		t.Errorf("an unknown rate is shown as %q", got)
 	}
 }

@@ -153,7 +153,7 @@ func numbered(plan []stageForm) []stageForm {
 }
 
 func (c rolloutPages) regions(r *http.Request) (names []string) {
-	for _, region := range describe(c.pulse.look(r.Context())).Regions {
+	for _, region := range describe(c.pulse.Look(r.Context())).Regions {
 		names = append(names, region.Name)
 	}
 	return names

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weirhq/weir/controlplane/console/pulse"
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	"github.com/weirhq/weir/shared/bounded"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -98,33 +99,33 @@ func wait[T any](ctx context.Context, c *Console, v *viewer, next <-chan T) bool
 type live struct {
 	At       int64                 `json:"at"`
 	Problem  string                `json:"problem,omitempty"`
-	Total    rates                 `json:"total"`
+	Total    pulse.Rates           `json:"total"`
 	Regions  map[string]liveRegion `json:"regions"`
 	Revision string                `json:"revision"`
 }
 
 type liveRegion struct {
-	rates
+	pulse.Rates
 	Live  int   `json:"live"`
 	Nodes int   `json:"nodes"`
 	P99   int64 `json:"p99"`
 }
 
 func (c *Console) streamFleet(ctx context.Context, s *stream, v *viewer) {
-	c.pulse.look(ctx)
-	_, points, _ := c.pulse.watch()
+	c.pulse.Look(ctx)
+	_, points, _ := c.pulse.Watch()
 	if s.send("history", points) != nil {
 		return
 	}
 	for {
-		last, _, next := c.pulse.watch()
+		last, _, next := c.pulse.Watch()
 		if s.send("fleet", liveOf(last)) != nil || !wait(ctx, c, v, next) {
 			return
 		}
 	}
 }
 
-func liveOf(r reading) live {
+func liveOf(r pulse.Reading) live {
 	fleet := describe(r)
 	l := live{At: r.At.UnixMilli(), Problem: fleet.Problem, Total: fleet.Now, Regions: make(map[string]liveRegion),
 		Revision: fleet.Revision}

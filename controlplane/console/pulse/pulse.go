@@ -1,4 +1,5 @@
-package console
+// Package pulse reads the fleet once for all viewers of the console, and computes rates from the nodes' heartbeats.
+package pulse
 
 import (
 	"context"
@@ -20,32 +21,32 @@ const (
 // Pulse keeps the newest figures of the fleet, and a history of 15 minutes, for all viewers. It reads the fleet only
 // while somebody watches. Its methods are safe for concurrent use.
 type Pulse struct {
-	ask func(context.Context) (*fleetAnswer, error)
+	ask func(context.Context) (*controlv1.FleetResponse, error)
 	now func() time.Time
 
 	beating sync.Mutex // held while a beat reads the fleet
 
 	mu     sync.Mutex
 	wanted time.Time // time of the last view
-	last   reading
+	last   Reading
 	before map[string]node // each node's heartbeat before its newest
 	newest map[string]node // each node's newest heartbeat
-	points []point         // oldest first, at most beatsKept
+	points []Point         // oldest first, at most beatsKept
 	beat   chan struct{}   // closed by the next beat
 }
 
-// reading is the result of one beat. It is immutable.
-type reading struct {
+// Reading is the result of one beat. It is immutable.
+type Reading struct {
 	At      time.Time
-	Fleet   *fleetAnswer // the newest fleet; nil before the first read
-	Read    time.Time    // when Fleet was read
-	Problem string       // why the last read failed
-	Rates   map[string]rates
+	Fleet   *controlv1.FleetResponse // the newest fleet; nil before the first read
+	Read    time.Time                // when Fleet was read
+	Problem string                   // why the last read failed
+	Rates   map[string]Rates
 }
 
-// rates are decisions per second. The zero value means unknown: after one heartbeat, or after a
+// Rates are decisions per second. The zero value means unknown: after one heartbeat, or after a
 // long silence, a node's rates cannot be computed.
-type rates struct {
+type Rates struct {
 	Known    bool    `json:"known"`
 	Allowed  float64 `json:"allowed"`
 	Denied   float64 `json:"denied"`
@@ -53,8 +54,8 @@ type rates struct {
 	Degraded float64 `json:"degraded"`
 }
 
-// add adds the known rates of o.
-func (r *rates) add(o rates) {
+// Add adds the known rates of o.
+func (r *Rates) Add(o Rates) {
 	r.Known = r.Known || o.Known
 	r.Allowed += o.Allowed
 	r.Denied += o.Denied
@@ -62,19 +63,11 @@ func (r *rates) add(o rates) {
 	r.Degraded += o.Degraded
 }
 
-// Text formats one of the rates for a page.
-func (r rates) Text(v float64) string {
-	if !r.Known {
-		return "–"
-	}
-	return rate(v)
-}
-
-// point is one measurement of the history, by region. Regions whose rate is unknown are missing, and so are all regions
+// Point is one measurement of the history, by region. Regions whose rate is unknown are missing, and so are all regions
 // while the pulse did not run. Charts show a gap there.
-type point struct {
+type Point struct {
 	AtMs    int64            `json:"at"`
-	Regions map[string]rates `json:"regions"`
+	Regions map[string]Rates `json:"regions"`
 }
 
 // gapAfter is the time without a measurement from which a chart shows a gap.
@@ -86,12 +79,13 @@ type node struct {
 	allowed, denied, shadowed, degraded int64
 }
 
-func newPulse(ask func(context.Context) (*fleetAnswer, error)) *Pulse {
-	return &Pulse{ask: ask, now: time.Now, newest: map[string]node{}, before: map[string]node{}, beat: make(chan struct{})}
+// New returns a pulse that reads the fleet with ask.
+func New(clock func() time.Time, ask func(context.Context) (*controlv1.FleetResponse, error)) *Pulse {
+	return &Pulse{ask: ask, now: clock, newest: map[string]node{}, before: map[string]node{}, beat: make(chan struct{})}
 }
 
-// run makes a beat every beatEvery while somebody watches, until ctx is done.
-func (p *Pulse) run(ctx context.Context) {
+// Run makes a beat every beatEvery while somebody watches, until ctx is done.
+func (p *Pulse) Run(ctx context.Context) {
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
 	for {
@@ -109,8 +103,8 @@ func (p *Pulse) run(ctx context.Context) {
 	}
 }
 
-// look returns the newest reading. If it is older than two beats, look reads the fleet first.
-func (p *Pulse) look(ctx context.Context) reading {
+// Look returns the newest reading. If it is older than two beats, Look reads the fleet first.
+func (p *Pulse) Look(ctx context.Context) Reading {
 	p.mu.Lock()
 	p.wanted = p.now()
 	last := p.last
@@ -119,12 +113,12 @@ func (p *Pulse) look(ctx context.Context) reading {
 		return last
 	}
 	p.step(ctx)
-	last, _, _ = p.watch()
+	last, _, _ = p.Watch()
 	return last
 }
 
-// watch returns the newest reading, the history, and a channel that the next beat closes.
-func (p *Pulse) watch() (last reading, points []point, next <-chan struct{}) {
+// Watch returns the newest Reading, the history, and a channel that the next beat closes.
+func (p *Pulse) Watch() (last Reading, points []Point, next <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.wanted = p.now()
@@ -147,7 +141,7 @@ func (p *Pulse) step(ctx context.Context) {
 	fleet, err := p.ask(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	next := reading{At: now, Fleet: p.last.Fleet, Read: p.last.Read, Rates: p.last.Rates}
+	next := Reading{At: now, Fleet: p.last.Fleet, Read: p.last.Read, Rates: p.last.Rates}
 	if err != nil {
 		next.Problem = apiclient.Words(err)
 	} else {
@@ -160,19 +154,19 @@ func (p *Pulse) step(ctx context.Context) {
 }
 
 // note adds a point to the history. If the pulse did not run for a while, it first adds a point without regions.
-func (p *Pulse) note(now time.Time, regions map[string]rates) {
-	points := append([]point(nil), p.points...) // watchers still read the old slice
+func (p *Pulse) note(now time.Time, regions map[string]Rates) {
+	points := append([]Point(nil), p.points...) // watchers still read the old slice
 	if n := len(points); n > 0 && now.Sub(time.UnixMilli(points[n-1].AtMs)) >= gapAfter {
-		points = append(points, point{AtMs: points[n-1].AtMs + beatEvery.Milliseconds()})
+		points = append(points, Point{AtMs: points[n-1].AtMs + beatEvery.Milliseconds()})
 	}
-	points = append(points, point{now.UnixMilli(), regions})
+	points = append(points, Point{now.UnixMilli(), regions})
 	p.points = points[max(0, len(points)-beatsKept):]
 }
 
 // took returns each node's rates between its two newest heartbeats. Nodes that are not live are missing, because their
 // decisions are unknown.
-func (p *Pulse) took(fleet *fleetAnswer) map[string]rates {
-	out := make(map[string]rates, len(fleet.GetNodes()))
+func (p *Pulse) took(fleet *controlv1.FleetResponse) map[string]Rates {
+	out := make(map[string]Rates, len(fleet.GetNodes()))
 	seen := make(map[string]bool, len(fleet.GetNodes()))
 	for _, n := range fleet.GetNodes() {
 		id := n.GetNodeId()
@@ -194,26 +188,26 @@ func (p *Pulse) took(fleet *fleetAnswer) map[string]rates {
 }
 
 // since returns a node's rates since an earlier heartbeat. After a restart the counters begin at 0.
-func (n node) since(was node) rates {
+func (n node) since(was node) Rates {
 	seconds := float64(n.seenMs-was.seenMs) / 1000
 	if seconds <= 0 {
-		return rates{}
+		return Rates{}
 	}
 	if n.startedMs != was.startedMs {
 		was = node{}
 	}
 	per := func(is, was int64) float64 { return float64(max(0, is-was)) / seconds }
-	return rates{true, per(n.allowed, was.allowed), per(n.denied, was.denied), per(n.shadowed, was.shadowed),
+	return Rates{true, per(n.allowed, was.allowed), per(n.denied, was.denied), per(n.shadowed, was.shadowed),
 		per(n.degraded, was.degraded)}
 }
 
 // byRegion adds up the known rates of each region. Regions without any are missing from the result.
-func byRegion(fleet *controlv1.FleetResponse, each map[string]rates) map[string]rates {
-	sums := make(map[string]rates)
+func byRegion(fleet *controlv1.FleetResponse, each map[string]Rates) map[string]Rates {
+	sums := make(map[string]Rates)
 	for _, n := range fleet.GetNodes() {
 		if of := each[n.GetNodeId()]; of.Known {
 			sum := sums[n.GetRegion()]
-			sum.add(of)
+			sum.Add(of)
 			sums[n.GetRegion()] = sum
 		}
 	}
