@@ -125,7 +125,7 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 			if f.format == "ms" {
 				return format.Span(int64(v))
 			}
-			return measured(&v)
+			return format.Measured(&v)
 		}
 		ratio := "-"
 		if was > 0 {
@@ -189,8 +189,8 @@ func writeCurve(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 		_, _ = fmt.Fprintf(w, "%8s |%s\n", label, strings.TrimRight(string(line), " "))
 	}
 	_, _ = fmt.Fprintf(w, "%8s +%s\n", "", strings.Repeat("-", curveWidth))
-	left := measured(&x0)
-	_, _ = fmt.Fprintf(w, "%10s%s%*s\n", "", left, curveWidth-len(left), measured(&x1))
+	left := format.Measured(&x0)
+	_, _ = fmt.Fprintf(w, "%10s%s%*s\n", "", left, curveWidth-len(left), format.Measured(&x1))
 	_, _ = fmt.Fprintln(w, "O old   N new   B both   * new with other feed intervals")
 }
 

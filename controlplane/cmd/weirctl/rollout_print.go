@@ -1,15 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"time"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
+	"github.com/weirhq/weir/controlplane/cmd/weirctl/progress"
 	"github.com/weirhq/weir/controlplane/internal/apiclient"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -91,7 +90,7 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	if r.GetUnknown() != "" {
 		t.Long(100, "not known", r.GetUnknown())
 	}
-	if parts := parts(r); parts != "" {
+	if parts := progress.Parts(r); parts != "" {
 		t.Long(100, "on trial", parts)
 	}
 	limits := r.GetLimits()
@@ -103,15 +102,15 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	}
 	t.Flush()
 	if limits != nil {
-		writeLimits(w, limits)
+		progress.WriteLimits(w, limits)
 	}
 	_, _ = fmt.Fprintln(w)
-	writeStages(w, r)
+	progress.WriteStages(w, r)
 	if limits != nil {
-		writeEvidence(w, r.GetEvidence())
+		progress.WriteEvidence(w, r.GetEvidence())
 	}
-	writeRails(w, r)
-	writeQueries(w, r)
+	progress.WriteRails(w, r)
+	progress.WriteQueries(w, r)
 	switch {
 	case r.GetPhase() == "awaiting_approval":
 		c.writeApprovals(w, r.GetApprovals())
@@ -120,18 +119,6 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	case r.GetPausedBy() != "":
 		_, _ = fmt.Fprintf(w, "\nResume with: weirctl rollout resume %s --reason TEXT\n", format.Plain(r.GetId()))
 	}
-}
-
-// parts prints the number of nodes that run the tuning, for regions in which only a part runs it.
-func parts(r *controlv1.Rollout) string {
-	var all []string
-	for _, of := range r.GetRegions() {
-		if of.GetPart() && of.GetNodesLive() > 0 {
-			all = append(all, fmt.Sprintf("%s of %s of %s", format.Digits(int64(of.GetNodesExpected())),
-				format.Plural(int64(of.GetNodesLive()), "node"), of.GetRegion()))
-		}
-	}
-	return strings.Join(all, ", ")
 }
 
 // writeApprovals prints the approvals of a step that needs several people, and how many are missing.
@@ -151,118 +138,6 @@ func (c *call) writeApprovals(w io.Writer, a *controlv1.Approvals) {
 		t.Long(80, g.GetActor(), c.ago(g.GetAtMs()), "until "+format.Moment(g.GetExpiresAtMs()), g.GetReason())
 	}
 	t.Flush()
-}
-
-// railNames are the descriptions of guardrails.
-var railNames = map[string]string{
-	"errors_per_minute": "errors a node and minute", "rows_per_second": "MySQL rows a second",
-	"degraded_share": "share without the origin", "denied_share_shift": "share denied",
-	"convergence_ms": "convergence delay, ms", "latency_us": "decision latency, µs",
-	"nodes_lost_share": "share of nodes lost", "restarts_per_hour": "restarts of a node an hour",
-	"dropped_cost":             "cost dropped",
-	"newly_denied_share":       "share newly denied",
-	"newly_denied_callers":     "callers newly denied",
-	"protected":                "protected newly denied",
-	"rows_against_control":     "MySQL rows a decision, times the others'",
-	"denied_against_control":   "share denied, above the others'",
-	"allowed_against_control":  "share allowed, above the others'",
-	"degraded_against_control": "share without the origin, above the others'",
-	"errors_against_control":   "errors a node and minute, above the others'",
-}
-
-// writeRails prints the figures of guardrails, once there are figures to compare. Each guardrail is shown for the
-// region and node that is nearest to its bound.
-func writeRails(w io.Writer, r *controlv1.Rollout) {
-	before, now := r.GetBaseline(), r.GetNow()
-	if before.GetNodes() == 0 && now.GetNodes() == 0 && now.GetNodesLost() == 0 {
-		return
-	}
-	_, _ = fmt.Fprintf(w, "\nstage %d: %s with heartbeats, %s before the stage, %s lost\n", r.GetStage(),
-		format.Plural(int64(now.GetNodes()), "node"), format.Digits(int64(before.GetNodes())),
-		format.Digits(int64(now.GetNodesLost())))
-	t := format.NewTable(w)
-	t.Row("GUARDRAIL", "BEFORE", "NOW", "BOUND", "MARGIN", "NEAREST TO IT")
-	for _, rail := range r.GetRails() {
-		t.Row(cmp.Or(railNames[rail.GetField()], rail.GetField()), measured(rail.Before), measured(rail.Now),
-			railBound(rail), railMargin(rail), railPlace(rail))
-	}
-	t.Flush()
-}
-
-func railBound(rail *controlv1.RolloutRail) string {
-	switch {
-	case rail.Most == nil:
-		return "-"
-	case rail.Least != nil:
-		return measured(rail.Least) + " to " + measured(rail.Most)
-	}
-	return measured(rail.Most)
-}
-
-func railMargin(rail *controlv1.RolloutRail) string {
-	switch {
-	case rail.Margin == nil:
-		return "-"
-	case rail.GetMargin() < 0:
-		return "broken"
-	}
-	if rail.Confidence != nil {
-		return fmt.Sprintf("confidence %.2g that it is more", rail.GetConfidence())
-	}
-	return fmt.Sprintf("%.0f %%", 100*rail.GetMargin())
-}
-
-func railPlace(rail *controlv1.RolloutRail) string {
-	if rail.GetNode() != "" {
-		return rail.GetRegion() + ", node " + rail.GetNode()
-	}
-	return format.OrNone(rail.GetRegion())
-}
-
-// writeQueries prints the values of the plan's queries.
-func writeQueries(w io.Writer, r *controlv1.Rollout) {
-	if len(r.GetQueries()) == 0 {
-		return
-	}
-	_, _ = fmt.Fprintln(w)
-	t := format.NewTable(w)
-	t.Row("QUERY", "REGION", "BEFORE", "NOW", "WANT", "")
-	for _, q := range r.GetQueries() {
-		t.Row(q.GetName(), format.OrNone(q.GetRegion()), measured(q.Before), measured(q.Now), q.GetBound(), q.GetProblem())
-	}
-	t.Flush()
-}
-
-func measured(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	if *v >= 1000 {
-		return format.Digits(int64(math.Round(*v)))
-	}
-	return fmt.Sprintf("%.4g", *v)
-}
-
-// regions lists the regions of a stage, and the part of their nodes unless it is all.
-func regions(s *controlv1.RolloutProgress) string {
-	switch n := s.GetNodes(); {
-	case n > 0:
-		return format.Plural(int64(n), "node") + " of " + regionNames(s)
-	case s.GetNodesPercent()%100 > 0:
-		return fmt.Sprintf("%d%% of the nodes of %s", s.GetNodesPercent(), regionNames(s))
-	}
-	return regionNames(s)
-}
-
-func regionNames(s *controlv1.RolloutProgress) string {
-	names := strings.Join(s.GetRegions(), ", ")
-	switch {
-	case s.GetRest() && names != "":
-		return names + " and regions to come"
-	case s.GetRest():
-		return "regions to come"
-	}
-	return names
 }
 
 // fields converts a flat JSON document to text.

@@ -4,6 +4,7 @@ package format
 import (
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -150,6 +151,17 @@ func Digits(n int64) string {
 		text = text[:i] + "," + text[i:]
 	}
 	return sign + text
+}
+
+// Measured formats a figure with four significant digits, and whole from 1,000. nil is a figure that is unknown.
+func Measured(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	if *v >= 1000 {
+		return Digits(int64(math.Round(*v)))
+	}
+	return fmt.Sprintf("%.4g", *v)
 }
 
 // Plural formats a number of things, for example "1 node" or "1,000 nodes".

@@ -1,9 +1,10 @@
-package main
+// Package progress prints the parts of a rollout: its change, its stages, the evidence of new limits, and the figures
+// of its guardrails and queries.
+package progress
 
 import (
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/format"
 	"github.com/weirhq/weir/controlplane/cmd/weirctl/plan"
@@ -17,8 +18,8 @@ const (
 	namespacesShown = 20
 )
 
-// writeLimits prints the change of a rollout of limits.
-func writeLimits(w io.Writer, change *controlv1.LimitsChange) {
+// WriteLimits prints the change of a rollout of limits.
+func WriteLimits(w io.Writer, change *controlv1.LimitsChange) {
 	lines := plan.Words.Lines(limitchange.Of(change))
 	_, _ = fmt.Fprintln(w)
 	for _, line := range lines[:min(len(lines), itemsShown)] {
@@ -33,8 +34,8 @@ func writeRest(w io.Writer, more int) {
 	}
 }
 
-// writeEvidence prints, for each namespace, the decisions that both limits judged, and the callers most affected.
-func writeEvidence(w io.Writer, e *controlv1.LimitsEvidence) {
+// WriteEvidence prints, for each namespace, the decisions that both limits judged, and the callers most affected.
+func WriteEvidence(w io.Writer, e *controlv1.LimitsEvidence) {
 	_, _ = fmt.Fprintln(w)
 	if e.GetNodes() == 0 {
 		format.Head(w, "no evidence yet: nodes report it when a stage has measured its baseline and begun its trial")
@@ -85,36 +86,4 @@ func figures(name string, of interface {
 	}
 	return []string{name, format.Digits(of.GetJudged()), format.Digits(of.GetDeniedBefore()),
 		format.Digits(of.GetDeniedAfter()), format.Digits(of.GetNewlyDenied()), share}
-}
-
-// writeStages prints the stages. Only those of a rollout of limits have a mode.
-func writeStages(w io.Writer, r *controlv1.Rollout) {
-	const mode = 3
-	t := format.NewTable(w)
-	row := func(cells ...string) {
-		if r.GetLimits() == nil {
-			cells = slices.Delete(cells, mode, mode+1)
-		}
-		t.Row(cells...)
-	}
-	row("STAGE", "REGIONS", "BAKE", "MODE", "APPROVAL", "STATE")
-	for i, s := range r.GetStages() {
-		decides := "enforce"
-		if s.GetShadow() {
-			decides = "shadow"
-		}
-		row(fmt.Sprint(i+1), regions(s), format.Span(s.GetBakeMs()), decides, format.Yes(s.GetApproval()), stageState(r, s))
-	}
-	t.Flush()
-}
-
-// stageState returns the state of a stage. After a rollback no stage is active, and none waits.
-func stageState(r *controlv1.Rollout, s *controlv1.RolloutProgress) string {
-	switch {
-	case r.GetEndedAtMs() == 0 || r.GetPhase() == "done":
-		return s.GetState()
-	case s.GetState() == "waiting":
-		return "not begun"
-	}
-	return "ended"
 }
