@@ -551,3 +551,26 @@ func TestTheBoundsOfNewlyDenied(t *testing.T) {
 		}
 	}
 }
+
+// After a rollback by the share of newly denied decisions, the share's rail stays broken.
+func TestTheBrokenShareIsShownAfterTheRollback(t *testing.T) {
+	l := limitsLand("eu", "us")
+	l.effect = func(h *heartbeat.Health, _, _, _ string) { judges(h, 100, 5, 0) }
+	r, steps := begin(t, l, limitsSpec(Stage{Regions: []string{"eu"}, BakeMs: 60_000, Shadow: true}, enforceOne, all))
+	broken := func() bool {
+		for _, rail := range r.Rails() {
+			if rail.Field == "newly_denied_share" {
+				return rail.Margin != nil && *rail.Margin < 0
+			}
+		}
+		return false
+	}
+	play(t, r, steps, func() bool { return r.Phase == RollingBack })
+	if !strings.Contains(r.Why, "share of newly denied") || !broken() {
+		t.Errorf("rolling back: %s", r.Why)
+	}
+	play(t, r, steps, nil)
+	if r.Phase != RolledBack || !broken() {
+		t.Errorf("%s: %s", r.Phase, r.Why)
+	}
+}

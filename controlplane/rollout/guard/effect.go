@@ -38,6 +38,7 @@ type EffectTally [6]int64
 type SpaceTally [4]int64
 
 const (
+	effectJudged    = 0
 	effectNewly     = 3
 	effectCallers   = 4
 	effectProtected = 5
@@ -274,11 +275,12 @@ func (e *Effect) Unjudged(trials map[int64]bool, namespaces []string) string {
 
 // effectRegion has the figures of a region's trial that guardrails judge as counts.
 type effectRegion struct {
-	region   string
-	callers  int64
-	most     EffectNode // with the most newly denied callers
-	guarded  EffectNode // with newly denied decisions of protected callers; zero: none
-	protects int64      // newly denied decisions of protected callers
+	judged, newly int64 // decisions
+	region        string
+	callers       int64
+	most          EffectNode // with the most newly denied callers
+	guarded       EffectNode // with newly denied decisions of protected callers; zero: none
+	protects      int64      // newly denied decisions of protected callers
 }
 
 // effects returns the figures of each region with a trial.
@@ -293,6 +295,7 @@ func (j *Judge) effects() (regions []effectRegion) {
 			regions = append(regions, effectRegion{region: n.Region, most: n})
 		}
 		e, t := &regions[i], n.tally()
+		e.judged, e.newly = e.judged+t[effectJudged], e.newly+t[effectNewly]
 		if e.callers += t[effectCallers]; t[effectCallers] > e.most.tally()[effectCallers] {
 			e.most = n
 		}
@@ -359,7 +362,8 @@ func (g bounds) limitsRails() []Rail {
 	return []Rail{g.shareRail(), callers, {Field: "protected", Most: new(0.0)}}
 }
 
-// effectRails returns the rails of newly denied callers of each region.
+// effectRails returns the rails of newly denied callers of each region, and once the rollout is over, of newly denied
+// decisions.
 func (j *Judge) effectRails() (rails []Rail) {
 	g := j.bounds()
 	for _, e := range j.effects() {
@@ -367,6 +371,14 @@ func (j *Judge) effectRails() (rails []Rail) {
 		rails = append(rails, placed([]Rail{
 			countRail("newly_denied_callers", float64(e.callers), float64(most), most >= plan.NewlyDeniedCallersMax),
 		}, e.region, "")...)
+		if j.Watch == nil && e.judged > 0 { // the rollout is over, and the figures that were judged are gone
+			rail := g.shareRail()
+			rail.Now = new(float64(e.newly) / float64(e.judged))
+			if rail.Most != nil {
+				rail.left(*rail.Now, *rail.Most)
+			}
+			rails = append(rails, placed([]Rail{rail}, e.region, "")...)
+		}
 		rails = append(rails, placed([]Rail{countRail("protected", float64(e.protects), 0, false)}, e.region,
 			e.guarded.ID)...)
 	}
