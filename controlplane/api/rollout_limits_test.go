@@ -94,9 +94,9 @@ func TestStartsOfLimitsThatAreRejected(t *testing.T) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
-	f.rollouts.err = fmt.Errorf("%w: override acme/api/u* is limit=12, not limit=10", controlplane.ErrChanged)
+	f.rollouts.err = fmt.Errorf("%w: override acme/api/u* is limit 12, not limit 10", controlplane.ErrChanged)
 	_, err := client.StartRollout(t.Context(), connect.NewRequest(limitsRequest()))
-	if connect.CodeOf(err) != connect.CodeAborted || !strings.Contains(err.Error(), "override acme/api/u* is limit=12, not limit=10") {
+	if connect.CodeOf(err) != connect.CodeAborted || !strings.Contains(err.Error(), "override acme/api/u* is limit 12, not limit 10") {
 		t.Errorf("%v", err)
 	}
 }

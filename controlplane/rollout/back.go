@@ -161,11 +161,12 @@ func (r *transition) laggards() string {
 	}
 	switch {
 	case len(names) > 0:
-		return fmt.Sprintf("%d of %d live nodes still run the withdrawn %s: %s", len(names), max(live, len(names)),
-			r.noun(), controlplane.Several(names))
+		return fmt.Sprintf("%d of %s the withdrawn %s: %s", len(names), controlplane.CountOf(max(live, len(names)),
+			"live node still runs", "live nodes still run"), r.noun(), controlplane.Several(names))
 	case len(unheard) > 0:
-		return fmt.Sprintf("%d of %d live nodes have sent no heartbeat since the tuning was withdrawn: %s", len(unheard),
-			live, controlplane.Several(unheard))
+		return fmt.Sprintf("%d of %s sent no heartbeat since the %s withdrawn: %s", len(unheard),
+			controlplane.CountOf(live, "live node has", "live nodes have"), map[string]string{"tuning": "tuning was",
+				"limits": "limits were"}[r.noun()], controlplane.Several(unheard))
 	}
 	return ""
 }

@@ -157,8 +157,10 @@ func overrideText(o, other *settings.Override) string {
 	if other == nil {
 		other = &settings.Override{Limit: -1}
 	}
-	return differing([]field{{"limit", o.Limit, other.Limit}, {"duration_ms", o.DurationMs, other.DurationMs},
-		{"candidate", o.Candidate, other.Candidate}, {"shadow", o.Shadow, other.Shadow}})
+	return differing([]field{{"limit", controlplane.Digits(o.Limit), controlplane.Digits(other.Limit)},
+		{"duration_ms", o.DurationMs, other.DurationMs},
+		{"candidate", controlplane.Digits(o.Candidate), controlplane.Digits(other.Candidate)},
+		{"shadow", o.Shadow, other.Shadow}})
 }
 
 type field struct {
@@ -170,10 +172,10 @@ func differing(fields []field) string {
 	var texts []string
 	for _, f := range fields {
 		if f.is != f.not {
-			texts = append(texts, fmt.Sprintf("%s=%v", f.name, f.is))
+			texts = append(texts, fmt.Sprintf("%s %v", f.name, f.is))
 		}
 	}
-	return strings.Join(texts, " ")
+	return strings.Join(texts, ", ")
 }
 
 // LimitsStore stores changes of limits. Its write IDs are unique for all time.

@@ -194,7 +194,7 @@ func TestLimitsReachTheFleetStageByStage(t *testing.T) {
 	want.Overrides = slices.Clone(want.Overrides)
 	want.Overrides[1].Limit = 10
 	want.Overrides = slices.Insert(want.Overrides, 0, limitsBefore.Overrides[0])
-	if wantStored(t, l, want); r.Phase != RolledBack || !strings.Contains(r.Why, "override acme/api/new is limit=99, not limit=7") {
+	if wantStored(t, l, want); r.Phase != RolledBack || !strings.Contains(r.Why, "override acme/api/new is limit 99, not limit 7") {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
 }
@@ -234,7 +234,7 @@ var harms = []harm{
 			h.Limits.Caller = &heartbeat.TopKey{Workspace: []byte("acme"), Namespace: []byte("api"), Identifier: []byte("vip"), DurationMs: 1000}
 		}
 	}},
-	{name: "an edit in between", phase: RolledBack, edit: true, why: "something else changed the limits meanwhile: override acme/api/u* is limit=11, not limit=10", effect: func(rng *rand.Rand, h *heartbeat.Health, _, _, _ string) {
+	{name: "an edit in between", phase: RolledBack, edit: true, why: "something else changed the limits meanwhile: override acme/api/u* is limit 11, not limit 10", effect: func(rng *rand.Rand, h *heartbeat.Health, _, _, _ string) {
 		judges(h, 90+rng.Int64N(20), 0, 0)
 	}},
 }
@@ -434,7 +434,7 @@ func TestAStartOnOtherLimits(t *testing.T) {
 	l.stored = edited(l.stored, "u*", 12)
 	steps := LockSteps{Steps: newInLand(l).on}
 	_, err := new(Lock).admit(steps, nil, Start{ID: "r1", Spec: limitsSpec(all), By: controltest.Ann})
-	if !errors.Is(err, controlplane.ErrChanged) || !strings.Contains(err.Error(), "override acme/api/u* is limit=12, not limit=10") {
+	if !errors.Is(err, controlplane.ErrChanged) || !strings.Contains(err.Error(), "override acme/api/u* is limit 12, not limit 10") {
 		t.Errorf("%v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/fleet"
 	"github.com/weirhq/weir/controlplane/tunings"
 	"github.com/weirhq/weir/shared/tuning"
@@ -77,7 +78,8 @@ type Applied struct {
 }
 
 func (a Applied) String() string {
-	return fmt.Sprintf("%d of %d live nodes have applied it; %s", a.Applied, a.Live, a.Waiting)
+	return fmt.Sprintf("%d of %s applied it; %s", a.Applied,
+		controlplane.CountOf(a.Live, "live node has", "live nodes have"), a.Waiting)
 }
 
 // lag describes the tuning of a node that does not run the tuning of its region, for example "version 3, not trial 7";
@@ -89,7 +91,11 @@ func (t Touched) lag(n fleet.NodeFigures, hash string) string {
 	}
 	switch {
 	case n.Trial != want.Trial || n.Trial == 0 && n.Version != want.Version:
-		return n.Runs() + ", not " + want.Runs()
+		runs := n.Runs()
+		if hash == "" && n.Trial == 0 { // a trial of limits, which has no version of the tuning
+			runs = "the stored limits"
+		}
+		return runs + ", not " + want.Runs()
 	case hash != "" && n.Hash != hash:
 		return fmt.Sprintf("%s with the hash %q, not %q", n.Runs(), n.Hash, hash)
 	}

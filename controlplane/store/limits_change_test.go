@@ -115,7 +115,7 @@ func testLimitsAreKeptAndReverted(t *testing.T) {
 	mustSet(t, s, overrideItem("new", 99))
 	for range 2 {
 		written, err := s.RevertLimits(t.Context(), w)
-		if err != nil || written.Items != 3 || written.Left != "override acme/api/new is limit=99, not limit=7" {
+		if err != nil || written.Items != 3 || written.Left != "override acme/api/new is limit 99, not limit 7" {
 			t.Fatalf("%+v, %v", written, err)
 		}
 		wantItems(t, s, "gone=3 new=99 u*=10 mail:false")
@@ -138,7 +138,7 @@ func testLimitsThatAreRefused(t *testing.T) {
 	mustSet(t, s, overrideItem("u*", 11))
 	w := rollout.LimitsWrite{ID: "r/limits", Change: c, By: ann}
 	written, err := s.KeepLimits(t.Context(), w)
-	if err != nil || written.Refused != "something else changed the limits meanwhile: override acme/api/u* is limit=11, not limit=10" {
+	if err != nil || written.Refused != "something else changed the limits meanwhile: override acme/api/u* is limit 11, not limit 10" {
 		t.Errorf("%+v, %v", written, err)
 	}
 	if conflicts, err := s.LimitsConflicts(t.Context(), c); err != nil || conflicts.Items() != 1 {
@@ -168,7 +168,7 @@ func testAnEditEndsTrialsOfLimits(t *testing.T) {
 	}
 	mustSet(t, s, overrideItem("new", 7))
 	renewed, err := s.RenewTrials(t.Context(), []string{w.ID}, 20*trialLease, &c)
-	if err != nil || renewed.Ended == nil || !strings.Contains(renewed.Ended.String(), "override acme/api/new is limit=7") {
+	if err != nil || renewed.Ended == nil || !strings.Contains(renewed.Ended.String(), "override acme/api/new is limit 7") {
 		t.Errorf("%+v, %v", renewed, err)
 	}
 	if left := leftOf(t, db, w.ID); left > 10*trialLease+1000 {

@@ -49,7 +49,7 @@ func testRolloutOfLimits(t *testing.T) {
 
 	set(11)
 	_, err := c.Start(t.Context(), rollout.Start{ID: "l0", Spec: spec, By: by})
-	if !errors.Is(err, controlplane.ErrChanged) || !strings.Contains(err.Error(), "override acme/api/u* is limit=11, not limit=10") {
+	if !errors.Is(err, controlplane.ErrChanged) || !strings.Contains(err.Error(), "override acme/api/u* is limit 11, not limit 10") {
 		t.Fatalf("%v", err)
 	}
 	set(10)
@@ -77,7 +77,7 @@ func testRolloutOfLimits(t *testing.T) {
 	}
 	reaches(t, c, "l2", "the bake", in(rollout.Baking, 0))
 	set(12)
-	if r := reaches(t, c, "l2", "an outcome", over); r.Phase != rollout.RolledBack || !strings.Contains(r.Why, "is limit=12, not limit=10") {
+	if r := reaches(t, c, "l2", "an outcome", over); r.Phase != rollout.RolledBack || !strings.Contains(r.Why, "is limit 12, not limit 10") {
 		t.Errorf("%s, %q", r.Phase, r.Why)
 	}
 	want(12)

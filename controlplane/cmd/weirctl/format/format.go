@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/weirhq/weir/controlplane"
 )
 
 // Table aligns columns.
@@ -141,17 +142,7 @@ func WholeUnits(d string) string {
 func Moment(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format("2006-01-02 15:04:05Z") }
 
 // Digits groups the digits of a number by threes.
-func Digits(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	sign := ""
-	if strings.HasPrefix(text, "-") {
-		sign, text = "-", text[1:]
-	}
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return sign + text
-}
+func Digits(n int64) string { return controlplane.Digits(n) }
 
 // Measured formats a figure with four significant digits, and whole from 1,000. nil is a figure that is unknown.
 func Measured(v *float64) string {
