@@ -77,9 +77,8 @@ func (c changeView) Rest() changeView { return c[min(len(c), changeShown):] }
 
 // newLimitsPage shows a new form. If the address names a namespace, the form begins with its settings.
 func (c rolloutPages) newLimitsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
-	form := planForm{Regions: c.regions(r), Limits: &limitsForm{}, Quorum: firstQuorum}
-	form.Stages = firstLimitsPlan(form.Regions)
-	form.readRails(nil)
+	form := c.newPlanForm(r)
+	form.Limits, form.Stages = &limitsForm{}, firstLimitsPlan(form.Regions)
 	form.Limits.readRails(nil)
 	q := r.URL.Query()
 	if q.Get("workspace") != "" && q.Get("namespace") != "" {

@@ -127,6 +127,33 @@ func TestARolloutOfLimitsStarts(t *testing.T) {
 	}
 }
 
+// The form has the time of the baseline and the lease of the trials, with the API's defaults. Errors name the field, and
+// an empty field is the default.
+func TestAFormOfLimitsHasItsBaselineAndLease(t *testing.T) {
+	w, s := startLimits(t)
+	b := w.as("operator")
+	if a := b.get(limitsPage); !strings.Contains(a.body, `name="baseline" value="2m"`) || !strings.Contains(a.body, `name="lease" value="5m"`) {
+		t.Errorf("%d\n%s", a.status, a.body)
+	}
+	form := someLimits()
+	form.Set("difference", shownWith(t, b.send(limitsPage, limitsPage, form)))
+	for field, says := range map[string]string{"baseline": "health is measured for: &#34;soon&#34;, want", "lease": "lease of the trials: &#34;soon&#34;, want"} {
+		form.Set(field, "soon")
+		if a := b.send(limitsPage, limitsPage, form); a.status != http.StatusBadRequest || s.started != nil || !strings.Contains(a.body, says) ||
+			!strings.Contains(a.body, `name="`+field+`" value="soon"`) {
+			t.Errorf("%s: %d\n%s", field, a.status, a.body)
+		}
+		form.Set(field, "")
+	}
+	form.Set("baseline", "30s")
+	if a := b.send(limitsPage, limitsPage, form); a.status != http.StatusSeeOther {
+		t.Fatalf("%d\n%s", a.status, a.body)
+	}
+	if plan := s.started.GetPlan(); plan.GetBaselineMs() != 30_000 || plan.LeaseMs != nil {
+		t.Errorf("%v", plan)
+	}
+}
+
 // If the document or the stored settings have changed since the difference was shown, the form is shown again.
 func TestALimitsFormStartsOnlyWhatItShowed(t *testing.T) {
 	w, s := startLimits(t)

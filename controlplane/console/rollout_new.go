@@ -95,6 +95,8 @@ type planForm struct {
 	Limits   *limitsForm // of a rollout of limits; nil: it changes the tuning
 	Stages   []stageForm
 	Quorum   quorumForm
+	Baseline string // how long health is measured before each stage; empty: the default
+	Lease    string // of the stages' trials; empty: the default
 	Regions  []string
 	Reason   string
 	Rails    []railForm
@@ -121,10 +123,17 @@ func (c rolloutPages) newRolloutPage(w http.ResponseWriter, r *http.Request, v *
 		c.broken(w, r, v, err)
 		return
 	}
-	form := planForm{Regions: c.regions(r), Base: inForce, Tuning: compared(inForce.Document, inForce.Document)}
-	form.Stages, form.Quorum = firstPlan(form.Regions), firstQuorum
-	form.readRails(nil)
+	form := c.newPlanForm(r)
+	form.Base, form.Tuning = inForce, compared(inForce.Document, inForce.Document)
+	form.Stages = firstPlan(form.Regions)
 	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
+}
+
+// newPlanForm returns a form with the defaults of a plan, and without stages.
+func (c rolloutPages) newPlanForm(r *http.Request) planForm {
+	form := planForm{Regions: c.regions(r), Quorum: firstQuorum, Baseline: "2m", Lease: "5m"}
+	form.readRails(nil)
+	return form
 }
 
 // firstPlan returns a careful plan: all regions with an approval; before that the first region if there are several,
@@ -207,6 +216,7 @@ func readPlanForm(values url.Values, inForce base) planForm {
 	inForce.Seen = values.Get("base")
 	form := planForm{ID: strings.TrimSpace(values.Get("id")), Base: inForce, Reason: values.Get("reason"),
 		Force: values.Get("force") != "", Quorum: readQuorum(values),
+		Baseline: strings.TrimSpace(values.Get("baseline")), Lease: strings.TrimSpace(values.Get("lease")),
 		Tuning: compared("", inForce.Document)}
 	for i := range form.Tuning {
 		form.Tuning[i].Value = strings.TrimSpace(values.Get("tuning." + form.Tuning[i].Name))
@@ -269,6 +279,19 @@ func (f *planForm) plan() (plan *controlv1.RolloutPlan, err error) {
 	}
 	if plan.Guardrails, err = f.guardrails(); err != nil {
 		return nil, err
+	}
+	for _, field := range []struct {
+		name, text string
+		to         **int64
+	}{{"health is measured for", f.Baseline, &plan.BaselineMs}, {"lease of the trials", f.Lease, &plan.LeaseMs}} {
+		if field.text == "" {
+			continue
+		}
+		ms, err := typedMs(field.text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q, want something like 90s, 10m or 1h", field.name, field.text)
+		}
+		*field.to = &ms
 	}
 	return plan, nil
 }
