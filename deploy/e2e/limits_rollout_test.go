@@ -134,10 +134,16 @@ func (d *day) plan(name, guardrails string, bakeMs int64) {
 func (d *day) over(id, outcome, text string) {
 	d.t.Helper()
 	out, _ := d.call([]string{"rollout", "status", "--watch", "--every", "1s", id})
-	first, _, _ := strings.Cut(d.run(0, "rollout", "status", id), "\n")
+	first := headline(d.run(0, "rollout", "status", id))
 	if !strings.Contains(first, outcome) || !strings.Contains(first, text) {
 		d.t.Fatalf("rollout %s is over with %q, want %q and %q:\n%s", id, first, outcome, text, out)
 	}
+}
+
+// headline returns what a status says above its table, which can take several lines, in one line.
+func headline(status string) string {
+	above, _, _ := strings.Cut(status, "\nstarted ")
+	return strings.Join(strings.Fields(above), " ")
 }
 
 // callOften calls the nodes of eu until the test ends, for each caller in turn.

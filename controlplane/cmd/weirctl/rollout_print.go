@@ -76,7 +76,7 @@ func trouble(r interface {
 }
 
 func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
-	format.Prose(w, "", fmt.Sprintf("rollout %s, %s", r.GetId(), standing(r)))
+	format.Headline(w, fmt.Sprintf("rollout %s, %s", r.GetId(), standing(r)))
 	t := format.NewTable(w)
 	t.Row("started", fmt.Sprintf("%s by %s: %s", c.ago(r.GetStartedAtMs()), r.GetActor(), r.GetReason()))
 	if at := r.GetEndedAtMs(); at > 0 {

@@ -45,12 +45,23 @@ func Plain(text string) string {
 // proseWidth is the column at which sentences wrap.
 const proseWidth = 120
 
+const headlineIndent = "  "
+
 // Prose writes a text of other people. Later lines are indented like the text in the first line.
 func Prose(w io.Writer, begin, text string) {
 	begin = Plain(begin)
 	for _, line := range broken(text, proseWidth-utf8.RuneCountInString(begin)) {
 		_, _ = fmt.Fprintln(w, begin+line)
 		begin = strings.Repeat(" ", utf8.RuneCountInString(begin))
+	}
+}
+
+// Headline writes a text above a table. Later lines are indented, so that they do not look like the table's first row.
+func Headline(w io.Writer, text string) {
+	begin := ""
+	for _, line := range broken(text, proseWidth-len(headlineIndent)) {
+		_, _ = fmt.Fprintln(w, begin+line)
+		begin = headlineIndent
 	}
 }
 

@@ -27,3 +27,18 @@ func TestTextOfOthersIsPlain(t *testing.T) {
 		t.Errorf("prose is %q, want %q", got, want)
 	}
 }
+
+// A long headline takes several lines, of which the first begins at the left. So the table below looks apart.
+func TestAHeadlineIsIndentedFromItsSecondLine(t *testing.T) {
+	var b strings.Builder
+	Headline(&b, "rollout r1, "+strings.Repeat("word ", 40))
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "rollout r1, word") || !strings.HasPrefix(lines[1], "  word") {
+		t.Fatalf("the headline is %q", lines)
+	}
+	for _, line := range lines {
+		if len(line) > proseWidth {
+			t.Errorf("a line has %d columns: %s", len(line), line)
+		}
+	}
+}
