@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,70 +18,84 @@ import (
 )
 
 // Rollouts of limits on a whole system. Of 40 callers of eu, two use much: a limit between them and the others newly
-// denies 5 % of the callers.
-func TestLimitsAreRolledOutInStages(t *testing.T) {
+// denies 5 % of the callers. Each round plays a rollout of every kind, and kills a process in the middle of another
+// rollout. The test plays one round, or 20 with WEIR_SOAK=1, all on one stack, and one rollout after the other, because
+// a fleet has only one at a time. WEIR_HUNT_FROM, which make test takes from the commit, chooses the process that is
+// killed first.
+//
+// Nodes read settings and send heartbeats every 0.5 s here, so that a stage needs seconds to collect its evidence.
+func TestSoakLimitsAreRolledOutInStages(t *testing.T) {
 	t.Parallel()
-	servers.TurnSQL(t, testLimitsAreRolledOutInStages)
+	servers.TurnSQL(t, testSoakLimitsAreRolledOutInStages)
 }
 
 const (
 	roomyLimit   = 1_000_000
 	lessRoomy    = 900_000 // newly denies no caller
-	narrowLimit  = 50_000  // newly denies the two callers who use much
+	editedLimit  = 999_999
+	narrowLimit  = 50_000 // newly denies the two callers who use much
 	usedByHeavy  = 100_000
 	limitCallers = 40
+	trialLease   = 30 * time.Second
 )
 
-func testLimitsAreRolledOutInStages(t *testing.T) {
-	s := start(t)
-	d := &day{t: t, api: s.API(), dir: t.TempDir()}
-	window := roomyWindow()
-	d.run(0, "override", "set", "acme", "api", "user_*", "--limit", fmt.Sprint(roomyLimit), "--reason", "as agreed")
-	inForce := func(n *stack.Node) int64 {
-		return limit(t, n, limitRequest("user_0", 0, 7, window)).GetLimit()
+func testSoakLimitsAreRolledOutInStages(t *testing.T) {
+	rounds := 1
+	if os.Getenv("WEIR_SOAK") != "" {
+		rounds = 20
 	}
-	for _, n := range s.Nodes {
-		await.True(t, n.ID+" has the override", func() bool { return inForce(n) == roomyLimit })
-	}
+	l := newLimitsFleet(t)
+	defer l.print()
 	for _, heavy := range []string{"user_38", "user_39"} {
-		limit(t, s.Nodes[0], limitRequest(heavy, usedByHeavy, roomyLimit, window))
+		limit(t, l.s.Nodes[0], limitRequest(heavy, usedByHeavy, roomyLimit, l.window))
 	}
-	callOften(t, s, window)
-
-	d.document("less.yaml", lessRoomy)
-	d.document("narrow.yaml", narrowLimit)
-	d.plan("careful.json", `"newly_denied_callers": 1`, 3000)
-	d.plan("tolerant.json", `"newly_denied_callers": 5, "newly_denied_share": 1, "protected": [{"workspace": "acme", `+
-		`"namespace": "api", "pattern": "user_39"}]`, 3000)
-	d.plan("slow.json", `"newly_denied_callers": 1`, 600_000)
-
-	d.says("Two of forty callers would be denied: it is rolled back while it only counts.")
-	d.run(0, "rollout", "start", "--id", "narrow", "--limits", "narrow.yaml", "--plan", "careful.json", "--reason", "too much")
-	d.over("narrow", "rolled back: stage 1", "newly denied")
-	d.says("A protected caller would be denied.")
-	d.run(0, "rollout", "start", "--id", "protected", "--limits", "narrow.yaml", "--plan", "tolerant.json", "--reason", "too much")
-	d.over("protected", "rolled back: stage 1", "user_39")
-
-	d.says("Somebody edits the limit meanwhile: the edit stays.")
-	d.run(0, "rollout", "start", "--id", "edited", "--limits", "less.yaml", "--plan", "slow.json", "--reason", "less")
-	d.until("baking", "rollout", "status", "edited")
-	d.run(0, "override", "set", "acme", "api", "user_*", "--limit", "999999", "--reason", "an edit")
-	d.over("edited", "rolled back: stage 1", "999999")
-	await.True(t, "the edit is in force", func() bool { return inForce(s.Nodes[0]) == 999_999 })
-	d.run(0, "override", "set", "acme", "api", "user_*", "--limit", fmt.Sprint(roomyLimit), "--reason", "as agreed")
-
-	d.says("A harmless limit reaches the fleet.")
-	d.run(0, "rollout", "start", "--id", "less", "--limits", "less.yaml", "--plan", "careful.json", "--reason", "less is enough")
-	d.over("less", "done", "")
-	for _, n := range s.Nodes {
-		await.True(t, n.ID+" has the new limit", func() bool { return inForce(n) == lessRoomy })
+	callOften(t, l.s, l.window)
+	from, _ := strconv.Atoi(os.Getenv("WEIR_HUNT_FROM"))
+	for round := range rounds {
+		l.harmless(fmt.Sprint("harmless-", round))
+		l.tooNarrow(fmt.Sprint("narrow-", round))
+		l.protected(fmt.Sprint("protected-", round))
+		l.edited(fmt.Sprint("edited-", round))
+		l.killed(fmt.Sprint("killed-", round), from+round)
 	}
-	d.says("It is taken back.")
-	d.run(0, "rollout", "rollback", "less", "--reason", "they ask for more", "--yes")
-	d.over("less", "rolled back", "")
-	for _, n := range s.Nodes {
-		await.True(t, n.ID+" has the earlier limit", func() bool { return inForce(n) == roomyLimit })
-	}
+}
+
+// harmless plays a rollout that reaches the fleet, and rolls it back afterwards.
+func (l *limitsFleet) harmless(id string) {
+	l.says("A harmless limit reaches the fleet.")
+	l.begin(id, "less.yaml", "careful.json")
+	passed := l.ends(id, "done", "") && l.agrees(id, lessRoomy, time.Now(), trialLease)
+	l.says("It is taken back.")
+	l.run(anyCode, "rollout", "rollback", id, "--reason", "they ask for more", "--yes")
+	l.count("a harmless rollout passes", l.ends(id, "rolled back", "") && l.restored(id) && passed)
+}
+
+// tooNarrow plays a rollout that would deny 5 % of the callers.
+func (l *limitsFleet) tooNarrow(id string) {
+	l.says("Two of forty callers would be denied: it is rolled back while it only counts.")
+	l.begin(id, "narrow.yaml", "careful.json")
+	caught := l.ends(id, "rolled back: stage 1", "newly denied")
+	l.count("5 % of callers newly denied: caught in stage 1", l.restored(id) && caught)
+}
+
+// protected plays a rollout that would deny a protected caller.
+func (l *limitsFleet) protected(id string) {
+	l.says("A protected caller would be denied.")
+	l.begin(id, "narrow.yaml", "tolerant.json")
+	caught := l.ends(id, "rolled back: stage 1", "user_39")
+	l.count("a protected caller denied: caught in stage 1", l.restored(id) && caught)
+}
+
+// edited plays a rollout whose limit a person edits meanwhile.
+func (l *limitsFleet) edited(id string) {
+	l.says("Somebody edits the limit meanwhile: the edit stays.")
+	l.begin(id, "less.yaml", "slow.json")
+	await.True(l.t, id+" bakes", func() bool { return l.look(id).GetPhase() == "baking" })
+	l.set(editedLimit, "an edit")
+	caught := l.ends(id, "rolled back: stage 1", fmt.Sprint(editedLimit)) &&
+		l.agrees(id, editedLimit, time.Now(), trialLease)
+	l.set(roomyLimit, "as agreed")
+	l.count("a fight with an edit: caught in stage 1", l.restored(id) && caught)
 }
 
 // If the control plane dies, nodes return to the stored limits when the lease of the trial ends. When it is back, the
@@ -123,11 +139,12 @@ func (d *day) document(name string, limit int64) {
 
 // plan writes a plan of three stages, the first of which only counts.
 func (d *day) plan(name, guardrails string, bakeMs int64) {
-	d.file(name, fmt.Sprintf(`{"baseline_ms": 1000, "stages": [
+	d.file(name, fmt.Sprintf(`{"baseline_ms": 1000, "apply_timeout_ms": 60000, "lease_ms": %d, "stages": [
   {"regions": ["eu"], "shadow": true, "bake_ms": %d},
   {"regions": ["eu"], "nodes": 1, "bake_ms": %d},
   {"all": true, "bake_ms": 2000}],
-  "guardrails": %s, %s}}`, bakeMs, bakeMs, strings.TrimSuffix(onlyTheOrigin, "}"), guardrails))
+  "guardrails": %s, %s}}`, trialLease.Milliseconds(), bakeMs, bakeMs, strings.TrimSuffix(onlyTheOrigin, "}"),
+		guardrails))
 }
 
 // over waits until a rollout is over, and checks its status for the outcome and a further text.
