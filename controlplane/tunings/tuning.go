@@ -142,12 +142,12 @@ func (e TrialEnded) String() string {
 	}
 	if e.Lost != "" {
 		return fmt.Sprintf("MySQL does not have the trial %s any more: it was restored from an older copy, and nodes return "+
-			"to the tuning that it has", e.Lost)
+			"to the settings that it has", e.Lost)
 	}
 	if e.Newer != 0 {
 		return fmt.Sprintf("%s has version %d, which something else wrote meanwhile, and nodes run it",
 			controlplane.RowName(e.Region), e.Newer)
 	}
-	return fmt.Sprintf("the trial of %s was not renewed in time, and nodes have returned to the tuning before",
+	return fmt.Sprintf("the trial of %s was not renewed in time, and nodes have returned to the stored settings",
 		controlplane.RowName(e.Region))
 }
