@@ -65,7 +65,7 @@ const CountMax = window.LimitMax
 
 // Origin is the store in which the nodes and the relay of one region meet. For each cell it holds two numbers: the
 // cost that the region's nodes have accepted, and the cost that all other regions have accepted. Both only grow, as
-// long as the epoch is the same. A cell that the origin does not have counts as 0 of both.
+// long as the epoch is the same and the cell has not expired. A cell that the origin does not have counts as 0 of both.
 //
 // A cell expires at window.Cell.ExpiresAtMs by the shard's clock, which is one window after its end: until then it
 // counts as the cell before the current cell. Some time later, for example 30 s, the origin can delete it. A cost of
@@ -79,6 +79,10 @@ const CountMax = window.LimitMax
 //   - It deletes all cells that are Ahead. Until the clock has caught up with that reading, a cell that is Ahead
 //     counts as expired: it reads as 0, and no cost, foreign total or hold of it leaves a count behind.
 //   - It keeps the ends of holds, records, slots and leases as far in the future as they were, and settings as old.
+//
+// Cells that expired while the clock was ahead, and that are current again after it was set back, have all of their
+// counts or none. An origin need not keep them, in the same epoch, and counts later cost in them as in any cell. A
+// sender finds this out by Reply.Now.
 //
 // A clock that is set back by less changes nothing. An origin may check its clock only once a second, so a clock that
 // is set back by up to a second more may change nothing either.

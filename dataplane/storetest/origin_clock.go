@@ -24,6 +24,23 @@ var originClockTests = map[string]func(*originTest){
 			h.wantRegions([]window.Cell{c}, 4)
 		}
 	},
+	"has all counts or none of cells that were over while it was ahead": func(h *originTest) {
+		for _, d := range []time.Duration{time.Minute, time.Hour, 12 * time.Hour} {
+			c := h.cellAt(d, 0)
+			h.send(store.Cost{Cell: c, Add: 5})
+			h.send(store.Cost{Cell: c, Add: 2, AtMost: 7})
+			h.wasAhead(2*d + 2*time.Minute)
+			has := regions(h.getEach([]window.Cell{c}))[0]
+			if has != 0 && has != 7 {
+				h.Errorf("%v has %d, want 0 or 7", c, has)
+			}
+			h.send(store.Cost{Cell: c, Add: 3})
+			for range 2 {
+				h.send(store.Cost{Cell: c, Add: 1, AtMost: has + 4})
+			}
+			h.wantRegions([]window.Cell{c}, has+4)
+		}
+	},
 	"leaves no count in cells that are ahead, until it has caught up": func(h *originTest) {
 		for _, d := range []time.Duration{time.Second, time.Minute, time.Hour} {
 			h.wasAhead(3 * time.Hour)
