@@ -110,6 +110,7 @@ func (l *Limiter) Stop(ctx context.Context) error {
 // such cost to an origin that has lost its counts.
 func (g *engine) sweep() {
 	ticks := 1
+	g.out.ForgetCells()
 	if g.swept.setBack(g.clock.ReadMs(), g.clock.ReadSteady()) {
 		ticks = g.table.SweepTicks()
 	}

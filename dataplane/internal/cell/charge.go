@@ -61,13 +61,15 @@ func (l Ledger) Return(sequence, cost int64) {
 	}
 }
 
-// creditLocked turns up to cost of the accepted cost that was already sent into this node's credit.
+// creditLocked turns up to cost of the accepted cost that was already sent into this node's credit. Cost that the
+// origin has forgotten gives no credit: see Forget.
 func (l Ledger) creditLocked(slot int, cost int64) (credit int64) {
 	credit = max(0, min(cost, l.acceptedLocked(slot)-l.credit(slot), creditMax-l.credit(slot)-l.netted(slot)))
 	if credit > 0 {
 		l.e.Histories().giveBackLocked(slot, credit)
 		l.needExtra().credit[slot] += credit
 		l.e.addOthers(slot, -credit)
+		l.dropCredit(slot, l.e.flags.Load()&(flagSending<<slot) != 0)
 	}
 	return credit
 }
@@ -79,6 +81,7 @@ func (l Ledger) netLocked(slot int) { l.payLocked(slot, l.neverSentLocked(slot))
 // origin's history has the credit's cost at the earlier time at which that cost was accepted. Other nodes would drop it
 // from the window at that time, although the cost that it paid for came later.
 func (l Ledger) payLocked(slot int, cost int64) (paid int64) {
+	l.dropCredit(slot, l.e.flags.Load()&(flagSending<<slot) != 0)
 	if l.e.flags.Load()&flagPrecise != 0 {
 		return 0
 	}

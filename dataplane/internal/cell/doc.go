@@ -28,6 +28,7 @@
 //	ledger.go merge.go            counts that a fleet needs in addition, and how totals are merged
 //	read.go replay.go claim.go    refresh, replay and claims
 //	restore.go                    cost to send again after the origin has lost its counts
+//	forget.go                     cost of cells that the origin has expired by a clock that was ahead
 //	node_share.go charge.go       node shares of a limit; settlements, refunds and charges
 //	estimate.go sync.go           the estimate mode
 //	histories.go                  precise windows

@@ -53,7 +53,7 @@ type cellLedger struct {
 //   - keys that were refunded after the cost had been sent,
 //   - untracked keys,
 //   - keys near their limits in a namespace that waits for its share,
-//   - keys that the origin has lost,
+//   - keys that the origin has lost, or may have forgotten,
 //   - all keys of the estimate mode.
 //
 // Keys with flagWaits have it while their cost is on its way. Arrays are by slot.
@@ -63,6 +63,8 @@ type ledgerExtra struct {
 	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is never sent
 	restore [2]restoring
 	carried [2]int64 // the part of others from cells that a clock set back made future cells: see SetRight
+	// cost that the origin had named and may have forgotten since, less the part of it that was given back: see Forget
+	forgotten [2]int64
 
 	metered  *meter   // of the estimate mode: constant, and keeps this extra for the entry's life
 	inFlight [2]int64 // own cost that was sent and has no answer yet; of keys with flagWaits, and where first is set
@@ -173,7 +175,7 @@ func (b *books) reset(slot int) {
 	b.cells[slot].peers, b.epochs[slot] = 0, 0
 	if r := b.extra; r != nil {
 		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot] = 0, 0, 0, 0
-		r.restore[slot], r.carried[slot], r.first[slot] = restoring{}, 0, false
+		r.restore[slot], r.carried[slot], r.first[slot], r.forgotten[slot] = restoring{}, 0, false, 0
 		r.claims.reset(slot)
 		b.freeExtra()
 	}

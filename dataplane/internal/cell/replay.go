@@ -31,6 +31,7 @@ func (l Ledger) Confirm(m *Counters, sent *store.Cost, total *store.Total,
 		return l.restoresLocked(slot), 0, lost // a new epoch has begun since, and all of it is restored
 	}
 	l.arriveLocked(slot)
+	defer l.dropCredit(slot, false)
 	switch {
 	case total.Err == nil:
 		if sent.Restore > 0 || sent.Known > 0 {

@@ -37,6 +37,7 @@ func (l Ledger) enterLocked(slot int, epoch store.Epoch) (lost store.Epoch) {
 func (l Ledger) beginLocked(slot int) {
 	if l.extra != nil {
 		l.extra.claims.loseLocked(slot)
+		l.extra.forgotten[slot] = 0 // the new epoch has all of the cost, forgotten or not
 	}
 	c := &l.cells[slot]
 	own, known := l.ownLocked(slot), c.settled.Load() // an untracked key alone has unnamed cost

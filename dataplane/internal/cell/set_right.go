@@ -167,7 +167,7 @@ func (l Ledger) carryLocked(of *Entry, slot int) int64 {
 	if was.extra != nil {
 		x := l.needExtra()
 		x.unnamed[slot], x.credit[slot], x.netted[slot] = was.unnamed(slot), was.credit(slot), was.netted(slot)
-		x.carried[slot] = was.carried(slot)
+		x.carried[slot], x.forgotten[slot] = was.carried(slot), was.extra.forgotten[slot]
 	}
 	l.e.Histories().giveBackLocked(slot, of.Histories().givenBack(slot))
 	if others := of.othersIn(slot); others != 0 {

@@ -82,6 +82,18 @@ func (g *UntrackedKeys) insert(id *Identity, a *array, e *Entry) bool {
 	return true
 }
 
+// each visits all entries of untracked keys.
+func (g *UntrackedKeys) each(visit func(*Entry)) {
+	for i := range g.stripes {
+		h := &g.stripes[i]
+		h.Lock()
+		for _, one := range h.of {
+			visit(one.entry)
+		}
+		h.Unlock()
+	}
+}
+
 // Release ends a use.
 func (g *UntrackedKeys) Release(id *Identity) {
 	h := g.stripe(id)

@@ -51,3 +51,24 @@ func TestASlowAnswerContradictsNoQuickerOne(t *testing.T) {
 		t.Errorf("%v ahead, want 0 by the quicker answer", ahead)
 	}
 }
+
+// A step back of the other clock is found, with the most by which that clock can have been ahead before.
+func TestAStepBackOfTheOtherClockIsFound(t *testing.T) {
+	for _, c := range []struct {
+		step, took time.Duration
+		setBack    bool
+	}{
+		{-time.Hour, 10 * time.Millisecond, true},
+		{-3 * time.Second, 10 * time.Millisecond, true},
+		{-3 * time.Second, 5 * time.Second, false}, // the answer was slow
+		{-time.Second, 10 * time.Millisecond, false},
+		{time.Hour, 10 * time.Millisecond, false},
+	} {
+		var o Offsets
+		o.Add(time.Minute, 4*time.Millisecond)
+		was, setBack := o.Add(time.Minute+c.step, c.took)
+		if setBack != c.setBack || setBack && was != time.Minute+2*time.Millisecond {
+			t.Errorf("a step of %v, found in %v: set back %v, was ahead by %v", c.step, c.took, setBack, was)
+		}
+	}
+}

@@ -43,7 +43,11 @@ type Shard struct {
 	reads     reads
 
 	epochs  epochs.Epochs
-	offsets clock.Offsets
+	offsets clock.Offsets // of its clock, by this node's own clock
+	steps   clock.Offsets // of its clock, by monotonic time
+
+	// the latest time that its clock showed before it was set back, in Unix ms; 0: not set back since ForgetCells
+	wasAheadMs atomic.Int64
 
 	turns   *fair.Turns  // of CallTwice: a caller may make many calls at once
 	answers atomic.Int64 // to calls of CallTwice
@@ -110,6 +114,7 @@ func (sh *Shard) answered(call asking, reply *store.Reply, costs ...store.Cost) 
 	sh.epochs.Forget(call.number, reply.Totals, costs)
 	sh.epochs.Answered(reply.Totals)
 	sh.observeTime(call.at, reply.Now)
+	sh.observeSetBack(call.began, reply.Now)
 }
 
 // wrote records the result of a write.

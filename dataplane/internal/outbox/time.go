@@ -55,6 +55,38 @@ func (sh *Shard) observeTime(began, at time.Time) {
 	}
 }
 
+// observeSetBack finds out whether the shard's clock was set back, from the answer at the time at to a call that began
+// at began. It compares the clock with monotonic time, because this node's own clock may have been set together with
+// the shard's.
+func (sh *Shard) observeSetBack(began, at time.Time) {
+	took := time.Since(began)
+	if at.IsZero() || took > tookMax {
+		return
+	}
+	now := sh.out.cfg.Clock.Monotonic()
+	was, setBack := sh.steps.Add(time.Duration(at.UnixNano())-now+took/2, took)
+	if !setBack {
+		return
+	}
+	for latestMs := (was + now).Milliseconds(); ; {
+		known := sh.wasAheadMs.Load()
+		if latestMs <= known || sh.wasAheadMs.CompareAndSwap(known, latestMs) {
+			return
+		}
+	}
+}
+
+// ForgetCells finds the cells that shards may have forgotten because their clocks were ahead and have been set back
+// since the last call: see cell.Table.Forget. It visits the whole table, so it is called by the sweep and not for every
+// answer. On a Cluster whose servers have different clocks, every answer could be a step.
+func (o *Outbox) ForgetCells() {
+	for _, sh := range o.shards {
+		if latestMs := sh.wasAheadMs.Swap(0); latestMs != 0 {
+			o.cfg.Table.Forget(latestMs, func(e *cell.Entry) bool { return o.ShardOf(e) == sh })
+		}
+	}
+}
+
 // Place moves cost that was counted before the node had the origin's clock to the cell of that clock, and queues it.
 func (o *Outbox) Place(e *cell.Entry) {
 	if placed, expired := o.cfg.Table.Place(e, o.cfg.Clock.ReadMs(), o.cfg.Clock.Own().UnixMilli()); placed != nil {

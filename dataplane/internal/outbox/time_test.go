@@ -132,3 +132,29 @@ func TestTimeStandsStillWhereAnOriginGoesBack(t *testing.T) {
 		t.Errorf("%d ms ahead after 30 s back, want 30,000", got)
 	}
 }
+
+// A shard whose clock is set back may have forgotten cells of its own keys. Cells of other shards keep their credit.
+func TestAShardThatWasAheadEndsCreditOfItsOwnKeys(t *testing.T) {
+	for _, step := range []time.Duration{-time.Hour, -time.Second, time.Hour} {
+		for shard := range 3 {
+			o, now := timed(t)
+			key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute} // of shard 0
+			id, sequence := o.cfg.Table.IdentityOfKey(&key, nil), window.Sequence(now.UnixMilli(), key.DurationMs())
+			e, _ := o.cfg.Table.Add(&id, &key, nil, false, o.cfg.Table.Horizon(false), sequence, now.UnixMilli())
+			e.Ledger().Absorb(&o.Stats.Merged, sequence, &store.Total{Region: 20}, clock.SteadyStart)
+			e.Ledger().GiveBack(sequence, 15)
+			began := time.Now()
+			o.shards[shard].observeSetBack(began, now.Add(time.Hour))
+			o.shards[shard].observeSetBack(began, time.Time{})
+			o.shards[shard].observeSetBack(began, now.Add(time.Hour+step))
+			o.ForgetCells()
+			want := int64(15)
+			if shard == 0 && step == -time.Hour {
+				want = 0
+			}
+			if got := e.LookAt(sequence).Credit; got != want {
+				t.Errorf("shard %d set by %v: credit %d, want %d", shard, step, got, want)
+			}
+		}
+	}
+}

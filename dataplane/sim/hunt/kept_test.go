@@ -245,3 +245,15 @@ func TestANodeWhoseClockIsMovedBeforeItsFirstAnswerMovesItsCost(t *testing.T) {
 	}
 	mustHold(t, p)
 }
+
+// An origin's clock is ahead for a while, and the origin forgets a cell in which cost was accepted and given back. The
+// node's credit of that cost pays for nothing afterwards: the origin is sent all cost that the node then accepts.
+func TestCreditForCostThatAnOriginForgotPaysForNothing(t *testing.T) {
+	p := kept(Key{Name: "k0", Limit: 1000, Duration: time.Minute})
+	p.Steps = []Step{
+		{At: 7 * time.Second, Do: Reserve, Cost: 697, Actual: 1, After: 2 * time.Second},
+		{At: 9500 * time.Millisecond, Do: Ask, Cost: 1000}, // a key that was denied outlives the sweeps of that while
+		{At: 11 * time.Second, Do: SetClock, Delay: 24 * time.Hour, After: 3828 * time.Millisecond},
+	}
+	mustHold(t, p)
+}
