@@ -212,8 +212,8 @@ func (c *cluster) journals() (all []written) {
 		case "Notification: Run":
 			answer := entry.Notification.Completion.Run
 			entries[steps[answer.CompletionID]] += kindOf(answer.Result.Success)
-		case "Command: GetEagerState", "Command: GetState":
-			entries = append(entries, "get "+entry.Command.GetEagerState.Key+entry.Command.GetState.Key)
+		case "Command: GetEagerState", "Command: GetLazyState":
+			entries = append(entries, "get "+entry.Command.GetEagerState.Key+entry.Command.GetLazyState.Key)
 		case "Command: SetState":
 			entries = append(entries, "set "+entry.Command.SetState.Key)
 		case "Command: SendSignal":
@@ -242,8 +242,8 @@ type entryJSON struct {
 		Run struct {
 			CompletionID int `json:"completion_id"`
 		}
-		GetEagerState, GetState, SetState struct{ Key string }
-		Call, OneWayCall                  struct {
+		GetEagerState, GetLazyState, SetState struct{ Key string }
+		Call, OneWayCall                      struct {
 			Request struct {
 				Target struct{ VirtualObject, Service target } `json:"invocation_target"`
 			}
