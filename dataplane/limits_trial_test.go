@@ -152,9 +152,9 @@ func TestATrialOfLimitsIsJudgedBesideTheStoredLimit(t *testing.T) {
 	n.wantJudged("a request in shadow mode", 12, 4, 9, 5)
 
 	h := n.limits()
-	if h.Callers != 5 || h.Protected != 1 || h.Caller == nil || string(h.Caller.Identifier) != "k1" || h.Caller.Limit != 5 ||
+	if h.Callers.Count() != 5 || h.Protected != 1 || h.Caller == nil || string(h.Caller.Identifier) != "k1" || h.Caller.Limit != 5 ||
 		h.Caller.Count != 1 || h.Caller.DurationMs != 60_000 {
-		t.Errorf("%d callers, %d protected: %+v", h.Callers, h.Protected, h.Caller)
+		t.Errorf("%d callers, %d protected: %+v", h.Callers.Count(), h.Protected, h.Caller)
 	}
 	if len(h.Top) != 5 || h.Top[0].Limit != 5 || h.Top[0].Count != 1 || string(h.Top[4].Identifier) != "k6" {
 		t.Errorf("%+v", h.Top)
@@ -394,8 +394,8 @@ func TestATrialOfLimitsChangesNothingElse(t *testing.T) {
 				}
 				h := r.nodes[1].limits()
 				if h.Judged > int64(len(r.answers)) || h.NewlyDenied > h.DeniedAfter || h.DeniedAfter > h.Judged ||
-					h.DeniedBefore+h.NewlyDenied < h.DeniedAfter || h.Protected > h.NewlyDenied || h.Callers > h.NewlyDenied ||
-					(h.Callers == 0) != (h.NewlyDenied == 0) || (h.Caller == nil) != (h.Protected == 0) {
+					h.DeniedBefore+h.NewlyDenied < h.DeniedAfter || h.Protected > h.NewlyDenied || h.Callers.Count() > h.NewlyDenied ||
+					(h.Callers.Count() == 0) != (h.NewlyDenied == 0) || (h.Caller == nil) != (h.Protected == 0) {
 					rt.Fatalf("%+v", h)
 				}
 			})
@@ -508,7 +508,7 @@ func TestEvidenceInAHeartbeatIsBounded(t *testing.T) {
 	if err != nil || len(document) > heartbeat.LimitsBytesMax || len(h.Top) < 3 || len(h.Namespaces) < 3 {
 		t.Errorf("%d bytes, %d keys, %d namespaces, %v", len(document), len(h.Top), len(h.Namespaces), err)
 	}
-	if h.Judged != 300 || h.NewlyDenied != 300 || h.Callers != 300 {
+	if h.Judged != 300 || h.NewlyDenied != 300 || len(h.Callers) != heartbeat.CallersKept {
 		t.Errorf("%+v", h)
 	}
 }
@@ -534,7 +534,7 @@ func TestATrialOfLimitsUnderLoad(t *testing.T) {
 		n.limits()
 	}
 	wg.Wait()
-	if h := n.limits(); h.Judged != callers*each || h.Callers != callers*7 || h.NewlyDenied != callers*7*5 ||
+	if h := n.limits(); h.Judged != callers*each || h.Callers.Count() != callers*7 || h.NewlyDenied != callers*7*5 ||
 		h.Protected != h.NewlyDenied {
 		t.Errorf("%+v", h)
 	}

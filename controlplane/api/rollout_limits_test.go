@@ -46,8 +46,9 @@ func TestARolloutOfLimits(t *testing.T) {
 	}
 	one := f.rollouts.one
 	one.Touched = rollout.Touches{{Region: "eu", Trial: 7}}
-	one.Effect.Nodes = []guard.EffectNode{{ID: "n1", Region: "eu", Trial: 7, Newest: guard.EffectTally{100, 4, 6, 2, 1, 1},
+	one.Effect.Nodes = []guard.EffectNode{{ID: "n1", Region: "eu", Trial: 7, Newest: guard.EffectTally{100, 4, 6, 2, 1},
 		Spaces: []guard.SpaceTally{{100, 4, 6, 2}}}}
+	one.Effect.Callers = []guard.EffectCallers{{Region: "eu", Trial: 7, Set: heartbeat.Callers{5}}}
 	one.Effect.Spaces = []guard.EffectSpace{{Workspace: []byte("acme"), Namespace: []byte("api")}}
 	one.Effect.Top = []guard.AffectedCaller{{TopKey: heartbeat.TopKey{Workspace: []byte("acme"), Namespace: []byte("api"),
 		Identifier: []byte("u\xff"), DurationMs: 1000, Limit: 8, Count: 2}, Protected: true}}

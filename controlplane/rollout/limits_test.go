@@ -68,14 +68,14 @@ func limitsSpec(stages ...plan.Stage) Spec {
 func limitsLand(regions ...string) *land {
 	l := newLand(regions...)
 	l.stored = limitsBefore
-	l.effect = func(h *heartbeat.Health, _, _, _ string) { judges(h, 100, 0, 0) }
+	l.effect = func(h *heartbeat.Health, _, _, _ string) { judges(h, 100, 0) }
 	return l
 }
 
 // judges adds a second's judged decisions to a node's report.
-func judges(h *heartbeat.Health, judged, newly, callers int64) {
+func judges(h *heartbeat.Health, judged, newly int64, callers ...uint64) {
 	t := h.Limits
-	t.Judged, t.NewlyDenied, t.Callers = t.Judged+judged, t.NewlyDenied+newly, t.Callers+callers
+	t.Judged, t.NewlyDenied, t.Callers = t.Judged+judged, t.NewlyDenied+newly, t.Callers.Union(callers)
 	t.DeniedBefore, t.DeniedAfter = t.DeniedBefore+judged/10, t.DeniedAfter+judged/10+newly
 	t.Namespaces = []heartbeat.LimitsNamespace{{Workspace: []byte("acme"), Namespace: []byte("api"), Judged: t.Judged,
 		DeniedBefore: t.DeniedBefore, DeniedAfter: t.DeniedAfter, NewlyDenied: t.NewlyDenied}}
@@ -209,33 +209,29 @@ type harm struct {
 
 var harms = []harm{
 	{name: "harmless", phase: Done, effect: func(rng *rand.Rand, h *heartbeat.Health, _, _, _ string) {
-		newly, callers := int64(0), int64(0)
-		if rng.IntN(20) == 0 { // 0.05 % of decisions, of five callers at most
-			newly = 1
-			if h.Limits.Callers < 2 && rng.IntN(4) == 0 {
-				callers = 1
-			}
+		judges(h, 90+rng.Int64N(20), 0)
+		if rng.IntN(20) == 0 { // 0.05 % of decisions, of ten callers
+			judges(h, 0, 1, rng.Uint64N(10))
 		}
-		judges(h, 90+rng.Int64N(20), newly, callers)
 	}},
-	{name: "five callers of a hundred", phase: RolledBack, why: "keys with newly denied decisions: ", effect: func(rng *rand.Rand, h *heartbeat.Health, _, _, _ string) {
-		judges(h, 90+rng.Int64N(20), 0, 0)
+	{name: "5 % of four hundred callers", phase: RolledBack, why: "newly denied callers: ", effect: func(rng *rand.Rand, h *heartbeat.Health, _, _, _ string) {
+		judges(h, 90+rng.Int64N(20), 0)
 		if rng.IntN(100) < 40 { // a caller of the 5 % comes to this node now and then
-			judges(h, 0, 1, 1)
+			judges(h, 0, 1, rng.Uint64N(20))
 		}
 	}},
 	{name: "the share", phase: RolledBack, why: "share of newly denied decisions: ", effect: func(rng *rand.Rand, h *heartbeat.Health, _, _, _ string) {
-		judges(h, 100, 3+rng.Int64N(4), 0)
+		judges(h, 100, 3+rng.Int64N(4), 1)
 	}},
 	{name: "protected", phase: RolledBack, why: "newly denied decisions of protected callers: ", effect: func(rng *rand.Rand, h *heartbeat.Health, node, _, _ string) {
-		judges(h, 90+rng.Int64N(20), 0, 0)
+		judges(h, 90+rng.Int64N(20), 0)
 		if rng.IntN(20) == 0 {
 			h.Limits.Protected++
 			h.Limits.Caller = &heartbeat.TopKey{Workspace: []byte("acme"), Namespace: []byte("api"), Identifier: []byte("vip"), DurationMs: 1000}
 		}
 	}},
 	{name: "an edit in between", phase: RolledBack, edit: true, why: "something else changed the limits meanwhile: override acme/api/u* is limit 11, not limit 10", effect: func(rng *rand.Rand, h *heartbeat.Health, _, _, _ string) {
-		judges(h, 90+rng.Int64N(20), 0, 0)
+		judges(h, 90+rng.Int64N(20), 0)
 	}},
 }
 
@@ -286,7 +282,7 @@ func TestBreachesOfLimitsNameWhatIsWrong(t *testing.T) {
 			mode = settings.TrialShadow
 		}
 		l.effect = func(h *heartbeat.Health, node, _, in string) {
-			if judges(h, 100, 0, 0); node == "eu2" && in == mode && h.Limits.Judged > 2000 {
+			if judges(h, 100, 0); node == "eu2" && in == mode && h.Limits.Judged > 2000 {
 				h.Limits.Protected, h.Limits.Caller = 3, &heartbeat.TopKey{Workspace: []byte("acme"), Namespace: []byte("api"), Identifier: []byte("vip"), DurationMs: 1}
 			}
 		}
@@ -485,7 +481,7 @@ func TestAStageWithoutEvidenceSaysSo(t *testing.T) {
 		"no traffic": {func(*heartbeat.Health, string, string, string) {}, nothing},
 		"some of a stage": {func(h *heartbeat.Health, _, _, mode string) {
 			if mode == settings.TrialShadow {
-				judges(h, 100, 0, 0)
+				judges(h, 100, 0)
 			}
 		}, inPart},
 	} {
@@ -531,10 +527,15 @@ func TestOverridesWithAnotherDurationAreNamed(t *testing.T) {
 
 // As many newly denied callers as the bound allows pass, and one more does not; at the largest bound none is counted.
 func TestTheBoundsOfNewlyDenied(t *testing.T) {
+	first := make(heartbeat.Callers, heartbeat.CallersKept) // so small that they stand for more than any bound
+	for i := range first {
+		first[i] = uint64(i)
+	}
 	for _, c := range []struct {
-		most, callers int64
-		breaks        bool
-	}{{10, 10, false}, {10, 11, true}, {0, 0, false}, {0, 1, true}, {plan.NewlyDeniedCallersMax, plan.NewlyDeniedCallersMax + 1, false}} {
+		most    int64
+		callers int
+		breaks  bool
+	}{{10, 10, false}, {10, 11, true}, {0, 0, false}, {0, 1, true}, {plan.NewlyDeniedCallersMax, len(first), false}} {
 		s := limitsSpec(shadowAll, all)
 		s.Plan.Guardrails.NewlyDeniedCallers = &c.most
 		r, err := New("r1", s, controltest.Ann, []string{"eu"}, 1000)
@@ -542,10 +543,10 @@ func TestTheBoundsOfNewlyDenied(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Phase, r.Touched = Baking, Touches{{Region: "eu", Trial: 1}}
-		half := c.callers / 2
-		r.Effect.Nodes = []guard.EffectNode{{ID: "a", Region: "eu", Trial: 1, Newest: guard.EffectTally{4: half}},
-			{ID: "b", Region: "eu", Trial: 1, Newest: guard.EffectTally{4: c.callers - half}},
-			{ID: "c", Region: "eu", Trial: 2, Newest: guard.EffectTally{4: 99, 5: 1}}} // another trial's
+		r.Effect.Nodes = []guard.EffectNode{{ID: "a", Region: "eu", Trial: 1}, {ID: "b", Region: "eu", Trial: 1},
+			{ID: "c", Region: "eu", Trial: 2, Newest: guard.EffectTally{4: 1}}} // another trial's
+		r.Effect.Callers = []guard.EffectCallers{{Region: "eu", Trial: 1, Set: first[:c.callers]},
+			{Region: "us", Trial: 1, Set: first[20:40]}, {Region: "eu", Trial: 2, Set: first[40:60]}}
 		if broken := r.judge(0).Broken(); (broken != nil) != c.breaks {
 			t.Errorf("%d callers with a bound of %d: %+v", c.callers, c.most, broken)
 		}
@@ -555,8 +556,8 @@ func TestTheBoundsOfNewlyDenied(t *testing.T) {
 // After a rollback by the share of newly denied decisions, the share's rail stays broken.
 func TestTheBrokenShareIsShownAfterTheRollback(t *testing.T) {
 	l := limitsLand("eu", "us")
-	l.effect = func(h *heartbeat.Health, _, _, _ string) { judges(h, 100, 5, 0) }
-	r, steps := begin(t, l, limitsSpec(Stage{Regions: []string{"eu"}, BakeMs: 60_000, Shadow: true}, enforceOne, all))
+	l.effect = func(h *heartbeat.Health, _, _, _ string) { judges(h, 100, 5) }
+	r, steps := begin(t, l, limitsSpec(plan.Stage{Regions: []string{"eu"}, BakeMs: 60_000, Shadow: true}, enforceOne, all))
 	broken := func() bool {
 		for _, rail := range r.Rails() {
 			if rail.Field == "newly_denied_share" {

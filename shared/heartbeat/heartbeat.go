@@ -147,8 +147,10 @@ type Limits struct {
 	DeniedBefore int64 `json:"denied_before_total"` // that the limits before the trial deny
 	DeniedAfter  int64 `json:"denied_after_total"`  // that the limits of the trial deny
 	NewlyDenied  int64 `json:"newly_denied_total"`  // that only the limits of the trial deny
-	Callers      int64 `json:"callers_total"`       // keys with newly denied decisions, up to CallersMax
 	Protected    int64 `json:"protected_total"`     // newly denied decisions of protected callers
+
+	// Callers has the callers with newly denied decisions.
+	Callers Callers `json:"callers,omitempty"`
 
 	// Caller is a protected caller that was newly denied, nil: none.
 	Caller *TopKey `json:"caller,omitempty"`
@@ -173,7 +175,6 @@ type LimitsNamespace struct {
 
 // Bounds of Limits.
 const (
-	CallersMax          = 10_000
 	LimitsTopMax        = 10
 	LimitsNamespacesMax = 20
 )

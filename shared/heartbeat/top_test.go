@@ -99,7 +99,10 @@ func FuzzReadTop(f *testing.F) {
 // Limits of any content fit into LimitsBytesMax, and keep their numbers.
 func TestLimitsAreBounded(t *testing.T) {
 	key := TopKey{Workspace: make([]byte, 191), Namespace: make([]byte, 255), Identifier: make([]byte, 255)}
-	full := Limits{Judged: math.MaxInt64, NewlyDenied: math.MaxInt64, Callers: math.MaxInt64, Caller: &key}
+	full := Limits{Judged: math.MaxInt64, NewlyDenied: math.MaxInt64, Caller: &key}
+	for i := range uint64(CallersKept) {
+		full.Callers = append(full.Callers, 1<<callersBits-1-i)
+	}
 	for range 100 {
 		full.Top = append(full.Top, key)
 		full.Namespaces = append(full.Namespaces, LimitsNamespace{Workspace: key.Workspace, Namespace: key.Namespace})

@@ -17,7 +17,7 @@ type limitsFlags struct {
 	Limits             string   `placeholder:"FILE" help:"Roll out limits instead of a tuning: a document of namespaces and overrides, or a directory of documents, as apply -f takes it. - is stdin. A tuning in it is left out."`
 	Prune              bool     `help:"With --limits: delete overrides that the document lacks, and set namespaces that it lacks to their defaults. Otherwise they stay."`
 	NewlyDeniedShare   *float64 `placeholder:"SHARE" help:"With --limits: roll back if only the new limits deny more than this share of the decisions that they change (0 to 1, default 0.01; 1 turns it off)."`
-	NewlyDeniedCallers *int64   `placeholder:"N" help:"With --limits: roll back if more callers of a region have such decisions (0 to 1000000, default 10; 1000000 turns it off). A key that several nodes deny counts at each."`
+	NewlyDeniedCallers *int64   `placeholder:"N" help:"With --limits: roll back if more callers of a region have such decisions (0 to 1000000, default 10; 1000000 turns it off)."`
 	Protect            []string `sep:"none" placeholder:"WORKSPACE/NAMESPACE/PATTERN" help:"With --limits: roll back if only the new limits deny one of these callers; repeat the flag for more. PATTERN is as in an override, and only it can contain a slash."`
 }
 

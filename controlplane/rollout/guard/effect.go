@@ -20,6 +20,15 @@ type Effect struct {
 	Nodes  []EffectNode     `json:"nodes,omitempty"`
 	Spaces []EffectSpace    `json:"spaces,omitempty"` // the namespaces that SpaceTally has, at most spacesMax
 	Top    []AffectedCaller `json:"top,omitempty"`    // most affected of late, at most heartbeat.LimitsTopMax
+
+	Callers []EffectCallers `json:"callers,omitempty"`
+}
+
+// EffectCallers are the callers that the trial of a region has newly denied, each once, however many nodes denied it.
+type EffectCallers struct {
+	Region string            `json:"region"`
+	Trial  int64             `json:"trial"`
+	Set    heartbeat.Callers `json:"set"`
 }
 
 // EffectSpace identifies a namespace.
@@ -30,9 +39,9 @@ type EffectSpace struct {
 
 const spacesMax = heartbeat.LimitsNamespacesMax
 
-// EffectTally is judged, denied before, denied after and newly denied decisions, keys with newly denied decisions, and
-// newly denied decisions of protected callers.
-type EffectTally [6]int64
+// EffectTally is judged, denied before, denied after and newly denied decisions, and newly denied decisions of protected
+// callers.
+type EffectTally [5]int64
 
 // SpaceTally has the first four figures of an EffectTally for one namespace.
 type SpaceTally [4]int64
@@ -40,8 +49,7 @@ type SpaceTally [4]int64
 const (
 	effectJudged    = 0
 	effectNewly     = 3
-	effectCallers   = 4
-	effectProtected = 5
+	effectProtected = 4
 )
 
 // EffectNode is a node with a trial. Without an ID it is the sum of nodes of a region that are gone.
@@ -64,15 +72,10 @@ type AffectedCaller struct {
 	Protected bool `json:"protected,omitempty"`
 }
 
-// tally returns the node's figures. After a restart the node may count the same keys again, so tally returns the larger
-// of both counts of keys, not their sum.
+// tally returns the node's figures.
 func (n EffectNode) tally() (all EffectTally) {
 	for i := range all {
 		all[i] = n.Earlier[i] + n.Newest[i]
-	}
-	all[effectCallers] = max(n.Earlier[effectCallers], n.Newest[effectCallers])
-	if n.ID == "" {
-		all[effectCallers] = n.Earlier[effectCallers] + n.Newest[effectCallers]
 	}
 	return all
 }
@@ -87,6 +90,7 @@ func (e *Effect) observe(look fleet.Look, trials map[int64]bool) {
 	for _, n := range look.Nodes {
 		if here[n.ID] = true; n.Limits != nil && trials[n.Trial] {
 			e.node(n)
+			e.unite(n)
 			addTop(top, n.Limits)
 		}
 	}
@@ -94,6 +98,7 @@ func (e *Effect) observe(look fleet.Look, trials map[int64]bool) {
 		here[n.ID] = true
 	}
 	e.Nodes = slices.DeleteFunc(e.Nodes, func(n EffectNode) bool { return !trials[n.Trial] })
+	e.Callers = slices.DeleteFunc(e.Callers, func(c EffectCallers) bool { return !trials[c.Trial] })
 	e.fold(here)
 	e.Top = e.Top[:0]
 	for _, c := range top {
@@ -138,7 +143,7 @@ func (e *Effect) node(is fleet.NodeFigures) {
 		e.Nodes = append(e.Nodes, EffectNode{ID: is.ID, Region: is.Region, Trial: is.Trial, StartedMs: is.StartedMs})
 	}
 	n, l := &e.Nodes[i], is.Limits
-	newest := EffectTally{l.Judged, l.DeniedBefore, l.DeniedAfter, l.NewlyDenied, l.Callers, l.Protected}
+	newest := EffectTally{l.Judged, l.DeniedBefore, l.DeniedAfter, l.NewlyDenied, l.Protected}
 	switch {
 	case n.Trial != is.Trial:
 		*n = EffectNode{ID: n.ID, Region: n.Region, Trial: is.Trial}
@@ -156,6 +161,30 @@ func (e *Effect) node(is fleet.NodeFigures) {
 	if l.Caller != nil {
 		n.Caller = string(bytes.ToValidUTF8(keyName(*l.Caller), []byte("\uFFFD")))
 	}
+}
+
+// unite takes in the newly denied callers of a node.
+func (e *Effect) unite(is fleet.NodeFigures) {
+	if len(is.Limits.Callers) == 0 {
+		return
+	}
+	i := slices.IndexFunc(e.Callers, func(c EffectCallers) bool { return c.Region == is.Region && c.Trial == is.Trial })
+	if i < 0 {
+		i = len(e.Callers)
+		e.Callers = append(e.Callers, EffectCallers{Region: is.Region, Trial: is.Trial})
+	}
+	e.Callers[i].Set = e.Callers[i].Set.Union(is.Limits.Callers)
+}
+
+// callers returns the number of callers that trials have newly denied, in a region or, if region is empty, in all.
+func (e *Effect) callers(trials map[int64]bool, region string) int64 {
+	var all heartbeat.Callers
+	for _, c := range e.Callers {
+		if trials[c.Trial] && (region == "" || c.Region == region) {
+			all = all.Union(c.Set)
+		}
+	}
+	return all.Count()
 }
 
 // space returns the index of a namespace, or a negative number if there is no room for it.
@@ -222,6 +251,7 @@ type LimitsEvidence struct {
 
 // Evidence returns the evidence of trials with these numbers.
 func (e *Effect) Evidence(trials map[int64]bool) (all LimitsEvidence) {
+	all.Callers = e.callers(trials, "")
 	spaces := []SpaceTally{}
 	for _, n := range e.Nodes {
 		if !trials[n.Trial] {
@@ -229,7 +259,7 @@ func (e *Effect) Evidence(trials map[int64]bool) (all LimitsEvidence) {
 		}
 		t := n.tally()
 		all.Judged, all.DeniedBefore, all.DeniedAfter = all.Judged+t[0], all.DeniedBefore+t[1], all.DeniedAfter+t[2]
-		all.NewlyDenied, all.Callers = all.NewlyDenied+t[effectNewly], all.Callers+t[effectCallers]
+		all.NewlyDenied += t[effectNewly]
 		all.Protected, all.Nodes = all.Protected+t[effectProtected], all.Nodes+max(1, n.Count)
 		spaces = sumSpaces(spaces, sumSpaces(n.SpacesWas, n.Spaces))
 	}
@@ -275,10 +305,9 @@ func (e *Effect) Unjudged(trials map[int64]bool, namespaces []string) string {
 
 // effectRegion has the figures of a region's trial that guardrails judge as counts.
 type effectRegion struct {
-	judged, newly int64 // decisions
 	region        string
-	callers       int64
-	most          EffectNode // with the most newly denied callers
+	judged, newly int64      // decisions
+	callers       int64      // newly denied
 	guarded       EffectNode // with newly denied decisions of protected callers; zero: none
 	protects      int64      // newly denied decisions of protected callers
 }
@@ -292,13 +321,10 @@ func (j *Judge) effects() (regions []effectRegion) {
 		i := slices.IndexFunc(regions, func(e effectRegion) bool { return e.region == n.Region })
 		if i < 0 {
 			i = len(regions)
-			regions = append(regions, effectRegion{region: n.Region, most: n})
+			regions = append(regions, effectRegion{region: n.Region, callers: j.Effect.callers(j.Trials, n.Region)})
 		}
 		e, t := &regions[i], n.tally()
 		e.judged, e.newly = e.judged+t[effectJudged], e.newly+t[effectNewly]
-		if e.callers += t[effectCallers]; t[effectCallers] > e.most.tally()[effectCallers] {
-			e.most = n
-		}
 		if e.protects += t[effectProtected]; t[effectProtected] > e.guarded.tally()[effectProtected] {
 			e.guarded = n
 		}
@@ -316,8 +342,8 @@ func (j *Judge) breachOfLimits() *Breach {
 				cmp.Or(e.guarded.Caller, "a caller that the node does not name"))}
 		}
 		if most := g.NewlyDeniedCallers; most != nil && *most < plan.NewlyDeniedCallersMax && e.callers > *most {
-			return &Breach{Stage: j.lastApplied(), Why: fmt.Sprintf("keys with newly denied decisions: %d, more than %d, "+
-				"of region %s, most of them of node %s", e.callers, *most, e.region, e.most.name())}
+			return &Breach{Stage: j.lastApplied(), Why: fmt.Sprintf("newly denied callers: %d, more than %d, in region %s",
+				e.callers, *most, e.region)}
 		}
 	}
 	return nil

@@ -79,8 +79,8 @@ type LimitsGuardrails struct {
 	// region and of a node, 0 to 1; default 0.01. 1 turns it off. It is judged as the other counts are.
 	NewlyDeniedShare *float64 `json:"newly_denied_share,omitempty"`
 
-	// NewlyDeniedCallers bounds the keys with newly denied decisions, summed over the nodes of a region, 0 to
-	// NewlyDeniedCallersMax, which turns it off; default 10. A single look that exceeds it breaks it.
+	// NewlyDeniedCallers bounds the number of newly denied callers of a region, 0 to NewlyDeniedCallersMax, which turns
+	// it off; default 10. A single look that exceeds it breaks it. See heartbeat.Callers for how exact the number is.
 	NewlyDeniedCallers *int64 `json:"newly_denied_callers,omitempty"`
 
 	// Protected are callers of whom none may be newly denied, at most settings.ProtectedMax.

@@ -20,8 +20,8 @@ import (
 // Log has the evidence about a trial. All methods may be called concurrently. Counting takes no lock, except that a
 // decision which only the trial denies tries to take the lock of the list of keys.
 type Log struct {
-	spaces  map[Name]*Space // of the namespaces that the trial changes; immutable
-	callers callers
+	spaces  map[Name]*Space                   // of the namespaces that the trial changes; immutable
+	callers atomic.Pointer[heartbeat.Callers] // with decisions that only the trial denies; immutable
 
 	newly  atomic.Int64 // decisions that only the trial denies
 	listed int64        // of newly, those in top; under its lock
@@ -45,8 +45,9 @@ type caller struct {
 func New(t *settings.LimitsTrial) *Log {
 	l := &Log{spaces: make(map[Name]*Space)}
 	for _, n := range Namespaces(&t.Change) {
-		l.spaces[n] = &Space{log: l}
+		l.spaces[n] = &Space{log: l, name: n}
 	}
+	l.callers.Store(new(heartbeat.Callers))
 	patterns := make(map[Name][]string)
 	for _, p := range t.Protected {
 		n := Name{p.Workspace, p.Namespace}
@@ -115,6 +116,7 @@ const stripes = 16
 // Space has the evidence about a namespace.
 type Space struct {
 	log     *Log
+	name    Name
 	counts  [stripes]stripe
 	exact   map[string]bool
 	pattern *window.Patterns
@@ -162,7 +164,7 @@ func (s *Space) Add(at uintptr, o Outcome) { s.counts[at%stripes].n[o].Add(1) }
 func (s *Space) Denied(id *cell.Identity, identifier string, limit int64, now clock.Steady, names func() cell.Names) {
 	l := s.log
 	l.newly.Add(1)
-	l.callers.add(id.Hash())
+	l.addCaller(heartbeat.CallerHash(s.name.Workspace, s.name.Namespace, identifier))
 	l.top.Add(*id, now, limit, func() int64 {
 		weight := l.newly.Load() - l.listed // those that found the list busy, too
 		l.listed += weight
@@ -183,6 +185,20 @@ func (s *Space) Denied(id *cell.Identity, identifier string, limit int64, now cl
 	}
 }
 
+// addCaller allocates only for a caller that changes the set.
+func (l *Log) addCaller(hash uint64) {
+	for {
+		before := l.callers.Load()
+		after, changed := before.With(hash)
+		if !changed {
+			return
+		}
+		if kept := after; l.callers.CompareAndSwap(before, &kept) { // only kept moves to the heap
+			return
+		}
+	}
+}
+
 func keyOf(n *cell.Names, limit int64) heartbeat.TopKey {
 	f := n.Family()
 	return heartbeat.TopKey{Workspace: []byte(f.Workspace), Namespace: []byte(f.Namespace),
@@ -191,7 +207,7 @@ func keyOf(n *cell.Names, limit int64) heartbeat.TopKey {
 
 // Figures returns the evidence so far, within the bounds of heartbeats.
 func (l *Log) Figures(now clock.Steady) *heartbeat.Limits {
-	h := &heartbeat.Limits{Callers: l.callers.len(), Protected: l.protected.Load()}
+	h := &heartbeat.Limits{Callers: *l.callers.Load(), Protected: l.protected.Load()}
 	spaces := topk.Ranking[heartbeat.LimitsNamespace]{Limit: heartbeat.LimitsNamespacesMax, Compare: compareNamespaces}
 	for name, s := range l.spaces {
 		var n [Outcomes]int64

@@ -9,36 +9,24 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
-	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/settings"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Each key counts once, however many goroutines add it, and no more than CallersMax are counted.
+// Each caller counts once, however many goroutines count it.
 func TestCallersAreCountedOnce(t *testing.T) {
-	c := new(callers)
+	l := New(&settings.LimitsTrial{})
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			for i := range uint64(1000) {
-				c.add(i << 40 * 7) // many of them begin their search in the same place
-				c.add(i)
+			for i := range 2000 {
+				l.addCaller(uint64(i % 100))
 			}
 		})
 	}
 	wg.Wait()
-	want := make(map[uint64]bool)
-	for i := range uint64(1000) {
-		want[max(1, i<<40*7)], want[max(1, i)] = true, true
-	}
-	if got := c.len(); got != int64(len(want)) {
-		t.Errorf("%d callers, want %d", got, len(want))
-	}
-	for i := range uint64(2 * heartbeat.CallersMax) {
-		c.add(i * 0x9e3779b97f4a7c15)
-	}
-	if got := c.len(); got != heartbeat.CallersMax {
-		t.Errorf("%d callers, want %d", got, heartbeat.CallersMax)
+	if got := l.callers.Load().Count(); got != 100 {
+		t.Errorf("%d callers, want 100", got)
 	}
 }
 
@@ -91,7 +79,7 @@ func TestTheProtectedCallerCountsItsOwnDecisions(t *testing.T) {
 		l.Space(Name{"w", "n"}).Denied(&id, identifier, 5, 1, func() cell.Names { return h.NamesOf(&key, nil) })
 	}
 	f := l.Figures(1)
-	if f.Protected != 5 || f.Callers != 3 || f.Caller == nil || string(f.Caller.Identifier) != "vip1" || f.Caller.Count != 2 {
+	if f.Protected != 5 || f.Callers.Count() != 3 || f.Caller == nil || string(f.Caller.Identifier) != "vip1" || f.Caller.Count != 2 {
 		t.Errorf("%+v, caller %+v", f, f.Caller)
 	}
 }

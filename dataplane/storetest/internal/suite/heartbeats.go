@@ -39,6 +39,8 @@ func fillValue(t *testing.T, v reflect.Value, i int) {
 		v.Set(reflect.ValueOf(map[string]int64{"us": window.LimitMax - int64(i)}))
 	case reflect.Int, reflect.Int64:
 		v.SetInt(window.LimitMax - int64(i))
+	case reflect.Uint64:
+		v.SetUint(uint64(window.LimitMax - int64(i)))
 	case reflect.String:
 		v.SetString(`tuning 8: "floor" is 1.1 (0 to 1) 🙂`)
 	case reflect.Uint8: // of bytes, which need not be UTF-8

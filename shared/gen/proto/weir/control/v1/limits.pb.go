@@ -254,7 +254,7 @@ type LimitsEvidence struct {
 	DeniedBefore int64                  `protobuf:"varint,2,opt,name=denied_before,json=deniedBefore,proto3" json:"denied_before,omitempty"` // of these, by the limits before
 	DeniedAfter  int64                  `protobuf:"varint,3,opt,name=denied_after,json=deniedAfter,proto3" json:"denied_after,omitempty"`    // by the limits of the trial
 	NewlyDenied  int64                  `protobuf:"varint,4,opt,name=newly_denied,json=newlyDenied,proto3" json:"newly_denied,omitempty"`    // by the limits of the trial only
-	// keys with newly denied decisions; a key that several nodes deny counts at each. At most 10,000 a node
+	// with newly denied decisions, each once; above 127 an estimate with a standard error of 9 %
 	Callers       int64                      `protobuf:"varint,5,opt,name=callers,proto3" json:"callers,omitempty"`
 	Protected     int64                      `protobuf:"varint,6,opt,name=protected,proto3" json:"protected,omitempty"`  // newly denied decisions of protected callers
 	Namespaces    []*LimitsEvidenceNamespace `protobuf:"bytes,7,rep,name=namespaces,proto3" json:"namespaces,omitempty"` // most newly denied first
