@@ -153,17 +153,7 @@ func (c rolloutPages) changeLimits(w http.ResponseWriter, r *http.Request, v *vi
 		return
 	}
 	msg, err := form.limitsRequest()
-	if err != nil {
-		show(http.StatusBadRequest, err.Error())
-		return
-	}
-	msg.Actor, msg.Reason = c.by(w, r, v)
-	started, err := apiclient.Ask(v.ctx, c.backend.Rollouts.StartRollout, msg)
-	if err != nil {
-		show(status(err), apiclient.Words(err))
-		return
-	}
-	done(w, r, "/console/rollouts/at/"+started.GetRollout().GetId(), "rollout.start", nil)
+	c.start(w, r, v, msg, err, show)
 }
 
 // readLimitsForm reads the form. An uploaded document takes the place of the text.

@@ -173,21 +173,29 @@ func (c rolloutPages) startRollout(w http.ResponseWriter, r *http.Request, v *vi
 	if !ok {
 		return
 	}
+	show := func(code int, problem string) {
+		c.renderWith(w, r, v, code, "rollout-new", "New rollout", problem, form)
+	}
 	if form.Base.Seen != form.Base.Mark() {
-		c.renderWith(w, r, v, http.StatusConflict, "rollout-new", "New rollout",
-			"Another tuning has come into force since this form was shown. The changes to it are shown below; start "+
-				"the rollout again to make them.", form)
+		show(http.StatusConflict, "Another tuning has come into force since this form was shown. The changes to it are shown "+
+			"below; start the rollout again to make them.")
 		return
 	}
 	msg, err := form.request()
+	c.start(w, r, v, msg, err, show)
+}
+
+// start starts a rollout with a form's request, or shows the form with the error of the request or of the API.
+func (c rolloutPages) start(w http.ResponseWriter, r *http.Request, v *viewer, msg *controlv1.StartRolloutRequest,
+	err error, show func(code int, problem string)) {
 	if err != nil {
-		c.renderWith(w, r, v, http.StatusBadRequest, "rollout-new", "New rollout", err.Error(), form)
+		show(http.StatusBadRequest, err.Error())
 		return
 	}
 	msg.Actor, msg.Reason = c.by(w, r, v)
 	started, err := apiclient.Ask(v.ctx, c.backend.Rollouts.StartRollout, msg)
 	if err != nil {
-		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", apiclient.Words(err), form)
+		show(status(err), apiclient.Words(err))
 		return
 	}
 	done(w, r, "/console/rollouts/at/"+started.GetRollout().GetId(), "rollout.start", nil)

@@ -28,17 +28,15 @@ func (r railForm) Changed() bool {
 func railForms() (forms []railForm) {
 	standard := rolloutplan.DefaultGuardrails()
 	for _, r := range []struct {
-		name, label, unit string
+		name, bounds string
 		rolloutplan.Ceiling
 	}{
-		{"errors_per_minute", "Errors of relays and settings", "a node and minute", standard.ErrorsPerMinute},
-		{"rows_per_second", "MySQL rows", "a region and second", standard.RowsPerSecond},
-		{"degraded_share", "Decisions without Redis", "of all, 0 to 1", standard.DegradedShare},
-		{"convergence_ms", "Convergence delay", "ms, slowest relay", standard.ConvergenceMs},
-		{"latency_us", "Decision latency", "µs, slowest node", standard.LatencyUs},
+		{"errors_per_minute", "", standard.ErrorsPerMinute}, {"rows_per_second", "", standard.RowsPerSecond},
+		{"degraded_share", ", 0 to 1", standard.DegradedShare}, {"convergence_ms", "", standard.ConvergenceMs},
+		{"latency_us", "", standard.LatencyUs},
 	} {
-		factor, least := plainFigure(r.Factor), plainFigure(r.Least)
-		forms = append(forms, railForm{Name: r.name, Label: r.label, Unit: r.unit, Factor: factor, Least: least,
+		words, factor, least := railWords[r.name], plainFigure(r.Factor), plainFigure(r.Least)
+		forms = append(forms, railForm{Name: r.name, Label: words[0], Unit: words[1] + r.bounds, Factor: factor, Least: least,
 			FactorDefault: factor, LeastDefault: least})
 	}
 	return forms
