@@ -395,7 +395,9 @@ type usageRows struct{ *world }
 func (s usageRows) Now(context.Context) (time.Time, error) { return time.Now(), nil }
 
 func (s usageRows) UsageReported(_ context.Context, from, until time.Time, _ int) ([]limits.UsageHour, error) {
-	return s.reports, nil // callers drop hours outside of their range
+	return slices.DeleteFunc(slices.Clone(s.reports), func(h limits.UsageHour) bool {
+		return h.At.Before(from) || !h.At.Before(until)
+	}), nil
 }
 
 func (s usageRows) UsageOf(_ context.Context, of heartbeat.UsageOf, from, until time.Time, _ int) ([]limits.UsageHour, error) {

@@ -218,10 +218,11 @@ func (u usageView) Missing() (regions []string) {
 	return slices.Compact(regions)
 }
 
-// Reported reports whether any region has reported in the range.
+// Reported reports whether any region has reported in the range. If none has, all are missing in each step.
 func (u usageView) Reported() bool {
+	all := len(u.Missing())
 	return slices.ContainsFunc(u.GetSteps(), func(t *controlv1.UsageTime) bool {
-		return t.GetKnown() || len(t.GetMissingRegions()) > 0
+		return t.GetKnown() || len(t.GetMissingRegions()) < all
 	}) || slices.ContainsFunc(u.Series, func(s usageSeries) bool { return s.GetAccepted() > 0 || s.GetDenied() > 0 })
 }
 

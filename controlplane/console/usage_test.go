@@ -68,7 +68,7 @@ func TestUsageOfANamespaceHasGaps(t *testing.T) {
 		}
 	}
 	for n, want := range map[int]string{22: "1\u202f500 ~500 complete", 21: "0 ~0 complete", 20: "at least 7\u202f000 unknown none of us",
-		10: "unknown unknown none of eu, us", 24: "unknown unknown none"} {
+		10: "unknown unknown none of eu, us", 24: "unknown unknown none of eu, us"} {
 		if got := row(t, a.body, hourAgo(n)); got != want {
 			t.Errorf("%d hours ago: %q, want %q", n, got, want)
 		}
@@ -149,6 +149,12 @@ func TestUsageThatCannotBeRead(t *testing.T) {
 	w.set(func() { w.noUsage = nil })
 	if a := b.get(apiPage); a.status != http.StatusOK || !strings.Contains(a.body, "No region has reported usage in this time, so it is unknown") || strings.Contains(a.body, "Accepted cost") {
 		t.Errorf("nodes that report no usage: %d\n%s", a.status, a.body)
+	}
+	w.set(func() { w.reports = reported("eu", 200, 100) })
+	a := b.get(apiPage)
+	if !strings.Contains(a.body, "No region has reported usage in this time, so it is unknown") || strings.Contains(a.body, "Accepted cost") ||
+		row(t, a.body, hourAgo(1)) != "unknown unknown none of eu" {
+		t.Errorf("a region that has stopped: %d\n%s", a.status, a.body)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -20,6 +21,9 @@ const (
 	UsageSeriesMax = 50
 	// UsageValuesMax bounds the steps of all series together.
 	UsageValuesMax = 25_000
+
+	// usageMsMax is the last moment of the year 9999.
+	usageMsMax = 253_402_300_799_999
 
 	usageDay          = 24 * time.Hour
 	usageRegionBytes  = 48
@@ -45,14 +49,17 @@ type Usage struct {
 	Step      time.Duration
 	Times     []UsageTime
 	Series    []UsageSeries // the most cost first
-	Truncated bool
+	Truncated bool          // more namespaces had cost, or values are too low because a read had too many rows
 }
 
 // UsageTime is a step of a Usage.
 type UsageTime struct {
-	At      time.Time
-	Known   bool     // each region has reported in each of its hours
-	Missing []string // regions that have not
+	At    time.Time
+	Known bool // each region has reported in each of its hours
+
+	// Missing are the regions that have not. If a step that has begun lacks the reports of all, it names every region
+	// that has reported in the range, or if none has, in the 90 days before it.
+	Missing []string
 }
 
 // UsageSeries is the usage of a namespace. Both names are empty for the namespaces that nodes had no room for.
@@ -95,21 +102,8 @@ func (q *UsageQuery) prepare(now time.Time) (steps int, err error) {
 		controlplane.ValidateCount("limit", q.Limit, 1, UsageSeriesMax)); err != nil {
 		return 0, err
 	}
-	if q.Until.IsZero() {
-		q.Until = now
-	}
-	if q.From.IsZero() {
-		q.From = q.Until.Add(-usageDay)
-	}
-	span := q.Until.Sub(q.From)
-	if span < 0 || span > UsageSpanMax {
-		return 0, fmt.Errorf("%w: until is %v after from (0s to %v)", controlplane.ErrInvalid, span, UsageSpanMax)
-	}
-	if q.Step == 0 {
-		q.Step = time.Hour
-		if span > 7*usageDay+time.Hour {
-			q.Step = usageDay
-		}
+	if err := q.prepareTimes(now); err != nil {
+		return 0, err
 	}
 	// Truncate counts from the year 1, which begins with a day and an hour of UTC.
 	q.From, q.Until = q.From.UTC().Truncate(q.Step), q.Until.UTC().Truncate(q.Step).Add(q.Step)
@@ -125,6 +119,36 @@ func (q *UsageQuery) prepare(now time.Time) (steps int, err error) {
 	return steps, nil
 }
 
+// prepareTimes sets the range and the step.
+func (q *UsageQuery) prepareTimes(now time.Time) error {
+	for _, field := range []struct {
+		name string
+		time.Time
+	}{{"from_ms", q.From}, {"until_ms", q.Until}} {
+		if ms := field.UnixMilli(); !field.IsZero() && (ms < 0 || ms > usageMsMax) {
+			return fmt.Errorf("%w: %s is %d (0 to %d, Unix ms)", controlplane.ErrInvalid, field.name, ms, int64(usageMsMax))
+		}
+	}
+	if q.Until.IsZero() {
+		q.Until = now
+	}
+	if q.From.IsZero() {
+		q.From = q.Until.Add(-usageDay)
+	}
+	span := q.Until.Sub(q.From)
+	if span < 0 || span > UsageSpanMax {
+		return fmt.Errorf("%w: from_ms is %d (%d to %d: until_ms, and at most %v before it)", controlplane.ErrInvalid,
+			q.From.UnixMilli(), q.Until.Add(-UsageSpanMax).UnixMilli(), q.Until.UnixMilli(), UsageSpanMax)
+	}
+	if q.Step == 0 {
+		q.Step = time.Hour
+		if span > 7*usageDay+time.Hour {
+			q.Step = usageDay
+		}
+	}
+	return nil
+}
+
 // GetUsage returns the usage of namespaces.
 func GetUsage(ctx context.Context, store UsageStore, q UsageQuery) (Usage, error) {
 	now, err := store.Now(ctx)
@@ -136,11 +160,17 @@ func GetUsage(ctx context.Context, store UsageStore, q UsageQuery) (Usage, error
 		return Usage{}, err
 	}
 	answer := Usage{Now: now, Step: q.Step}
-	reports, err := store.UsageReported(ctx, q.From, q.Until, usageRowsMax)
+	reports, cut, err := usageReports(ctx, store, &q, q.From, q.Until)
 	if err != nil {
 		return Usage{}, err
 	}
-	answer.Times = usageTimes(&q, steps, reports, now)
+	known := reports
+	if len(known) == 0 {
+		if known, _, err = usageReports(ctx, store, &q, q.From.Add(-UsageSpanMax), q.From); err != nil {
+			return Usage{}, err
+		}
+	}
+	answer.Times = usageTimes(&q, steps, reports, usageRegions(known), now)
 	if q.Namespace != "" {
 		answer.Series = []UsageSeries{{UsageOf: heartbeat.UsageOf{Workspace: q.Workspace, Namespace: q.Namespace}}}
 	} else if answer.Series, err = topUsage(ctx, store, &q); err != nil {
@@ -155,9 +185,28 @@ func GetUsage(ctx context.Context, store UsageStore, q UsageQuery) (Usage, error
 		if err != nil {
 			return Usage{}, err
 		}
+		cut = cut || len(hours) == usageRowsMax
 		s.fill(&q, steps, hours)
 	}
+	answer.Truncated = answer.Truncated || cut
 	return answer, nil
+}
+
+// usageReports returns the reports of the query's region, and whether there can be more.
+func usageReports(ctx context.Context, store UsageStore, q *UsageQuery, from, until time.Time) (reports []UsageHour,
+	cut bool, err error) {
+	reports, err = store.UsageReported(ctx, from, until, usageRowsMax)
+	cut = len(reports) == usageRowsMax
+	return slices.DeleteFunc(reports, func(r UsageHour) bool { return q.Region != "" && r.Region != q.Region }), cut, err
+}
+
+// usageRegions returns the regions of reports, sorted.
+func usageRegions(reports []UsageHour) []string {
+	regions := make(map[string]bool)
+	for _, r := range reports {
+		regions[r.Region] = true
+	}
+	return slices.Sorted(maps.Keys(regions))
 }
 
 func topUsage(ctx context.Context, store UsageStore, q *UsageQuery) ([]UsageSeries, error) {
@@ -189,14 +238,14 @@ func addUsage(a, b int64) int64 { return min(a, math.MaxInt64-b) + b }
 
 // usageTimes returns the steps, and which of them are known. A region is expected in each hour from its first report
 // until its last. If the last is less than a day before the end, the region is expected until the end. The hour that is
-// under way is known if the hour before is.
-func usageTimes(q *UsageQuery, steps int, reports []UsageHour, now time.Time) []UsageTime {
+// under way is known if the hour before is. If a step has no report and expects none of the regions, all are missing.
+func usageTimes(q *UsageQuery, steps int, reports []UsageHour, regions []string, now time.Time) []UsageTime {
 	hours := int(q.Until.Sub(q.From) / time.Hour)
 	current := int(now.Sub(q.From) / time.Hour)
 	reported := make(map[string][]bool)
 	for _, r := range reports {
 		at := int(r.At.Sub(q.From) / time.Hour)
-		if at < 0 || at >= hours || q.Region != "" && r.Region != q.Region {
+		if at < 0 || at >= hours {
 			continue
 		}
 		if reported[r.Region] == nil {
@@ -234,13 +283,13 @@ func usageTimes(q *UsageQuery, steps int, reports []UsageHour, now time.Time) []
 		for h := i * perStep; h < min((i+1)*perStep, end); h++ {
 			times[i].Known = times[i].Known && any[h]
 		}
-		if i*perStep >= end {
+		times[i].Missing = slices.Sorted(maps.Keys(missing[i]))
+		switch begun := i*perStep < end; {
+		case !begun:
 			times[i].Known = false
+		case !times[i].Known && len(times[i].Missing) == 0:
+			times[i].Missing = regions
 		}
-		for region := range missing[i] {
-			times[i].Missing = append(times[i].Missing, region)
-		}
-		slices.Sort(times[i].Missing)
 	}
 	return times
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -71,9 +72,9 @@ func TestUsageGapsAreUnknown(t *testing.T) {
 	s.hours[of] = []UsageHour{{ago(6), "eu", heartbeat.UsageCost{Accepted: 5, Denied: 1}},
 		{ago(6), "us", heartbeat.UsageCost{Accepted: 2}}, {ago(1), "eu", heartbeat.UsageCost{Accepted: 1}}}
 	for region, want := range map[string]string{
-		"":   "9? 8 7 6=7/1 5?eu 4?eu,us 3 2?us 1=1/0?us 0?us",
-		"eu": "9? 8 7 6=5/1 5?eu 4?eu 3 2 1=1/0 0",
-		"us": "9? 8? 7 6=2/0 5 4?us 3 2?us 1?us 0?us",
+		"":   "9?eu,us 8 7 6=7/1 5?eu 4?eu,us 3 2?us 1=1/0?us 0?us",
+		"eu": "9?eu 8 7 6=5/1 5?eu 4?eu 3 2 1=1/0 0",
+		"us": "9?us 8?us 7 6=2/0 5 4?us 3 2?us 1?us 0?us",
 	} {
 		u, err := GetUsage(t.Context(), s, UsageQuery{Workspace: "w", Namespace: "n", Region: region, Limit: 1,
 			From: usageNow.Add(-9 * time.Hour)})
@@ -96,6 +97,56 @@ func TestUsageGapsAreUnknown(t *testing.T) {
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("region %q: %s\nwant %s", region, strings.Join(got, " "), want)
+		}
+	}
+}
+
+// If no region has reported in the whole range, the regions that reported before it are missing.
+func TestUsageOfAnOutageNamesEveryRegion(t *testing.T) {
+	s := &usageTable{now: usageNow, reports: []UsageHour{{At: ago(50), Region: "us"}, {At: ago(49), Region: "eu"}}}
+	for region, want := range map[string][]string{"": {"eu", "us"}, "us": {"us"}, "ap": nil} {
+		u, err := GetUsage(t.Context(), s, UsageQuery{Limit: 1, Region: region, From: ago(2), Until: ago(-1)})
+		if err != nil || len(u.Times) != 4 {
+			t.Fatalf("%+v, %v", u, err)
+		}
+		for i, at := range u.Times {
+			if i == 3 { // it has not begun
+				want = nil
+			}
+			if at.Known || !slices.Equal(at.Missing, want) {
+				t.Errorf("region %q, step %d: %+v, want %v", region, i, at, want)
+			}
+		}
+	}
+}
+
+// crowdedTable has as many hours as a read may return.
+type crowdedTable struct {
+	*usageTable
+	reported, costs bool // which reads are full
+}
+
+func (s crowdedTable) UsageReported(ctx context.Context, from, until time.Time, rows int) ([]UsageHour, error) {
+	if s.reported {
+		return make([]UsageHour, rows), nil
+	}
+	return s.usageTable.UsageReported(ctx, from, until, rows)
+}
+
+func (s crowdedTable) UsageOf(ctx context.Context, of heartbeat.UsageOf, from, until time.Time, rows int) ([]UsageHour, error) {
+	if s.costs {
+		return make([]UsageHour, rows), nil
+	}
+	return s.usageTable.UsageOf(ctx, of, from, until, rows)
+}
+
+// An answer is truncated if a read returned as many rows as it may.
+func TestUsageOfTooManyRowsIsTruncated(t *testing.T) {
+	table := &usageTable{now: usageNow, reports: []UsageHour{{At: ago(1), Region: "eu"}}}
+	for _, s := range []crowdedTable{{table, false, false}, {table, false, true}, {table, true, false}} {
+		u, err := GetUsage(t.Context(), s, UsageQuery{Workspace: "w", Namespace: "n", Limit: 1})
+		if want := s.reported || s.costs; err != nil || u.Truncated != want {
+			t.Errorf("%+v: truncated %v, %v", s, u.Truncated, err)
 		}
 	}
 }
@@ -156,10 +207,13 @@ func TestUsageQueryNamesTheFieldAndTheBound(t *testing.T) {
 		`namespace is "n" without a workspace`: {Namespace: "n", Limit: 1},
 		"limit is 0 (1 to 50)":                 {},
 		"step is 1m0s (an hour or a day)":      {Limit: 1, Step: time.Minute},
-		"until is 2184h0m0s after from":        {Limit: 1, From: usageNow.Add(-91 * usageDay)},
-		"until is -1h0m0s after from":          {Limit: 1, From: usageNow.Add(time.Hour)},
-		"2161 steps of 50 namespaces (at most": {Limit: 50, Step: time.Hour, From: usageNow.Add(-90 * usageDay)},
-		"region is":                            {Limit: 1, Region: strings.Repeat("x", 49)},
+		"from_ms is 1764851400000 (1764934200000 to 1772713800000: until_ms, and at most 2161h0m0s before it)": {Limit: 1,
+			From: usageNow.Add(-91 * usageDay)},
+		"from_ms is 1772717400000 (1764934200000 to 1772713800000: until_ms, ": {Limit: 1, From: usageNow.Add(time.Hour)},
+		"from_ms is -1 (0 to 253402300799999, Unix ms)":                        {Limit: 1, From: time.UnixMilli(-1)},
+		"until_ms is 9223372036854775807 (0 to 253402300799999, Unix ms)":      {Limit: 1, Until: time.UnixMilli(math.MaxInt64)},
+		"2161 steps of 50 namespaces (at most":                                 {Limit: 50, Step: time.Hour, From: usageNow.Add(-90 * usageDay)},
+		"region is":                                                            {Limit: 1, Region: strings.Repeat("x", 49)},
 	} {
 		_, err := GetUsage(t.Context(), &usageTable{now: usageNow}, q)
 		if !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), says) {

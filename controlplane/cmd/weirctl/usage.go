@@ -86,6 +86,9 @@ func lineStepName(answer *controlv1.GetUsageResponse) string {
 }
 
 func writeUsageSteps(w io.Writer, answer *controlv1.GetUsageResponse) {
+	if answer.GetTruncated() {
+		format.Head(w, "Some cost is missing: there are more figures than a call reads. Ask for less with --since.")
+	}
 	layout := "2006-01-02 15:04"
 	if usageStepName(answer) == "DAY" {
 		layout = time.DateOnly
@@ -102,11 +105,17 @@ func writeUsageSteps(w io.Writer, answer *controlv1.GetUsageResponse) {
 			accepted, denied := format.Digits(s.GetAcceptedSteps()[i]), "~"+format.Digits(s.GetDeniedSteps()[i])
 			problem := ""
 			if !step.GetKnown() {
-				problem = "too low: some hours without reports"
+				none, of := s.GetAcceptedSteps()[i]+s.GetDeniedSteps()[i] == 0, ""
 				if missing := step.GetMissingRegions(); len(missing) > 0 {
-					problem = "too low: no reports of " + strings.Join(missing, ", ")
-				} else if s.GetAcceptedSteps()[i]+s.GetDeniedSteps()[i] == 0 {
-					accepted, denied, problem = "-", "-", "unknown: no reports"
+					of = " of " + strings.Join(missing, ", ")
+				}
+				switch {
+				case none:
+					accepted, denied, problem = "-", "-", "unknown: no reports"+of
+				case of != "":
+					problem = "too low: no reports" + of
+				default:
+					problem = "too low: some hours without reports"
 				}
 			}
 			t.Row(time.UnixMilli(step.GetAtMs()).UTC().Format(layout), accepted, denied, problem)

@@ -62,6 +62,26 @@ func TestUsageOfADayWithUnknownHours(t *testing.T) {
 	}
 }
 
+// Regions that did not report are named, whether others reported or not. A namespace whose figures were not all read is
+// marked.
+func TestUsageOfAnOutage(t *testing.T) {
+	w := newWorld(t)
+	at := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	w.usage = limits.Usage{Now: at, Step: time.Hour, Truncated: true,
+		Times: []limits.UsageTime{{At: at, Missing: []string{"eu", "us"}}, {At: at.Add(time.Hour), Missing: []string{"us"}}},
+		Series: []limits.UsageSeries{{UsageOf: heartbeat.UsageOf{Workspace: "acme", Namespace: "api"},
+			Sum: heartbeat.UsageCost{Accepted: 346}, Costs: []heartbeat.UsageCost{{}, {Accepted: 346}}}}}
+	if code := w.run(t, "usage", "acme", "api"); code != exitOK {
+		t.Fatalf("exit %d, %s", code, w.stderr.String())
+	}
+	for _, want := range []string{"2026-01-02 03:00  -         -       unknown: no reports of eu, us\n",
+		"2026-01-02 04:00  346       ~0      too low: no reports of us\n", "Some cost is missing: there are more figures"} {
+		if !strings.Contains(w.stdout.String(), want) {
+			t.Errorf("no %q in\n%s", want, w.stdout.String())
+		}
+	}
+}
+
 // A line has at most barsMost characters: the hours of a week are added up in pairs, which the table's head names.
 func TestALineOfAWeekFitsATerminal(t *testing.T) {
 	const hours = 7*24 + 1

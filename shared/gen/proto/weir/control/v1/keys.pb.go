@@ -73,8 +73,8 @@ func (TopBy) EnumDescriptor() ([]byte, []int) {
 }
 
 // KeyVerdict is whether a request of the cost passes. Nodes decide that, so the verdict comes from their last reports:
-// regions store counts late, and store no counts below the floor. In shadow mode every cost passes. Whether it is over the
-// limit follows from limit and reported.
+// regions store counts late, and store none of less than half of the limit. In shadow mode every cost passes. Whether it
+// is over the limit follows from limit and reported.
 type KeyVerdict int32
 
 const (
@@ -1853,8 +1853,9 @@ type GetUsageRequest struct {
 	Workspace string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"` // at most 191 bytes; empty: all
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // at most 255 bytes, only with a workspace; empty: the namespaces with the most cost
 	Region    string                 `protobuf:"bytes,3,opt,name=region,proto3" json:"region,omitempty"`       // at most 48 bytes; empty: all regions together
-	// from_ms and until_ms are Unix ms by the clock of the database, at most 90 days and an hour apart. Both are rounded down
-	// to a step, and the step of until_ms is included. until_ms 0 is now, and from_ms 0 is 24 hours before until_ms.
+	// from_ms and until_ms are Unix ms by the clock of the database, 0 to 253402300799999, and at most 90 days and an hour
+	// apart. Both are rounded down to a step, and the step of until_ms is included. until_ms 0 is now, and from_ms 0 is 24
+	// hours before until_ms.
 	FromMs        int64     `protobuf:"varint,4,opt,name=from_ms,json=fromMs,proto3" json:"from_ms,omitempty"`
 	UntilMs       int64     `protobuf:"varint,5,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
 	Step          UsageStep `protobuf:"varint,6,opt,name=step,proto3,enum=weir.control.v1.UsageStep" json:"step,omitempty"`
@@ -1943,12 +1944,14 @@ func (x *GetUsageRequest) GetLimit() int32 {
 }
 
 type GetUsageResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NowMs         int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"` // Unix ms by the clock of the database
-	StepMs        int64                  `protobuf:"varint,2,opt,name=step_ms,json=stepMs,proto3" json:"step_ms,omitempty"`
-	Steps         []*UsageTime           `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`          // ascending, without gaps; the last can be under way
-	Series        []*UsageSeries         `protobuf:"bytes,4,rep,name=series,proto3" json:"series,omitempty"`        // the most cost first
-	Truncated     bool                   `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"` // more namespaces had cost than limit
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NowMs  int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"` // Unix ms by the clock of the database
+	StepMs int64                  `protobuf:"varint,2,opt,name=step_ms,json=stepMs,proto3" json:"step_ms,omitempty"`
+	Steps  []*UsageTime           `protobuf:"bytes,3,rep,name=steps,proto3" json:"steps,omitempty"`   // ascending, without gaps; the last can be under way
+	Series []*UsageSeries         `protobuf:"bytes,4,rep,name=series,proto3" json:"series,omitempty"` // the most cost first
+	// truncated is set if more namespaces had cost than limit, or if values are too low because there were more than
+	// 1,048,576 rows to read.
+	Truncated     bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2024,8 +2027,10 @@ type UsageTime struct {
 	AtMs  int64                  `protobuf:"varint,1,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"` // Unix ms: its start
 	// known is set if each region reported in each hour of the step. If it is not set, the cost of the step is unknown: its
 	// values are too low. The first hour after that has the cost of the hours before it, unless processes have ended.
-	Known          bool     `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
-	MissingRegions []string `protobuf:"bytes,3,rep,name=missing_regions,json=missingRegions,proto3" json:"missing_regions,omitempty"` // regions that did not report, although they did before
+	Known bool `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
+	// missing_regions are the regions that did not report, although they reported before. If no region reported, these are
+	// all that reported in the range, or in the 90 days before it.
+	MissingRegions []string `protobuf:"bytes,3,rep,name=missing_regions,json=missingRegions,proto3" json:"missing_regions,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }

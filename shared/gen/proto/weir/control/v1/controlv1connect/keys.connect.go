@@ -59,12 +59,12 @@ type TopKeysServiceClient interface {
 	// longest. Each node reports at most 20, some seconds old.
 	ListHeld(context.Context, *connect.Request[v1.ListHeldRequest]) (*connect.Response[v1.ListHeldResponse], error)
 	// GetKey returns the counts of a key that regions have stored in MySQL, and the override and the reset that apply to
-	// it. It lacks cost that a region has accepted since it last wrote, and cells below the tuning's floor: a node's
-	// Explain has these.
+	// it. It lacks cost that a region has accepted since it last wrote, and counts of less than half of the limit (or than
+	// the tuning's floor, if that is higher): a node's Explain has these.
 	GetKey(context.Context, *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error)
 	// ListKeys returns the keys of a namespace for which regions have stored counts in MySQL, in the byte order of their
-	// identifiers, a page at a time. As in GetKey, the counts are some seconds old, and keys whose counts are below the
-	// tuning's floor are missing. It reads neither Redis nor nodes' memory.
+	// identifiers, a page at a time. As in GetKey, the counts are some seconds old, and keys are missing whose counts are
+	// less than half of the limit. It reads neither Redis nor nodes' memory.
 	ListKeys(context.Context, *connect.Request[v1.ListKeysRequest]) (*connect.Response[v1.ListKeysResponse], error)
 	// GetUsage returns the accepted and denied cost of a namespace, or of the namespaces with the most cost, by the hour or
 	// day. It is kept for 90 days. The newest cost is up to half a minute old. Denied cost is an estimate from a sample of
@@ -175,12 +175,12 @@ type TopKeysServiceHandler interface {
 	// longest. Each node reports at most 20, some seconds old.
 	ListHeld(context.Context, *connect.Request[v1.ListHeldRequest]) (*connect.Response[v1.ListHeldResponse], error)
 	// GetKey returns the counts of a key that regions have stored in MySQL, and the override and the reset that apply to
-	// it. It lacks cost that a region has accepted since it last wrote, and cells below the tuning's floor: a node's
-	// Explain has these.
+	// it. It lacks cost that a region has accepted since it last wrote, and counts of less than half of the limit (or than
+	// the tuning's floor, if that is higher): a node's Explain has these.
 	GetKey(context.Context, *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error)
 	// ListKeys returns the keys of a namespace for which regions have stored counts in MySQL, in the byte order of their
-	// identifiers, a page at a time. As in GetKey, the counts are some seconds old, and keys whose counts are below the
-	// tuning's floor are missing. It reads neither Redis nor nodes' memory.
+	// identifiers, a page at a time. As in GetKey, the counts are some seconds old, and keys are missing whose counts are
+	// less than half of the limit. It reads neither Redis nor nodes' memory.
 	ListKeys(context.Context, *connect.Request[v1.ListKeysRequest]) (*connect.Response[v1.ListKeysResponse], error)
 	// GetUsage returns the accepted and denied cost of a namespace, or of the namespaces with the most cost, by the hour or
 	// day. It is kept for 90 days. The newest cost is up to half a minute old. Denied cost is an estimate from a sample of
