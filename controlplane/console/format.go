@@ -20,8 +20,8 @@ var funcs = template.FuncMap{
 	"plural": func(n any, one, more string) string { return plural(whole(n), one, more) },
 	"add":    func(a, b int) int { return a + b },
 	"add64":  func(a int64, b any) int64 { return a + whole(b) },
-	"rate":   rate, "rates": rateOf, "figure": figure, "span": span, "clock": clock, "stamp": stamp, "iso": iso, "percent": percent,
-	"action": newAction, "join": strings.Join, "few": few,
+	"rate":   rate, "rates": rateOf, "figure": figure, "span": span, "clock": clock, "stamp": stamp, "iso": iso,
+	"percent": percent, "action": newAction, "join": strings.Join, "few": few,
 }
 
 // count formats a whole number with narrow spaces between its thousands, for example 1 234 567.

@@ -177,8 +177,8 @@ func (c rolloutPages) startRollout(w http.ResponseWriter, r *http.Request, v *vi
 		c.renderWith(w, r, v, code, "rollout-new", "New rollout", problem, form)
 	}
 	if form.Base.Seen != form.Base.Mark() {
-		show(http.StatusConflict, "Another tuning has come into force since this form was shown. The changes to it are shown "+
-			"below; start the rollout again to make them.")
+		show(http.StatusConflict, "Another tuning has come into force since this form was shown. The changes to it are "+
+			"shown below; start the rollout again to make them.")
 		return
 	}
 	msg, err := form.request()

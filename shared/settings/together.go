@@ -17,7 +17,8 @@ func (d *Document) checkTogether(p *problems.List, at Lines) {
 	leaky := make(map[space]bool)
 	namespaces, overrides := make(map[space]int), make(map[Override]int, len(d.Overrides))
 	for i, n := range d.Namespaces {
-		here, name := problems.Place{List: "namespaces", At: i, Line: lineOf(at.Namespaces, i)}, space{n.Workspace, n.Namespace}
+		here := problems.Place{List: "namespaces", At: i, Line: lineOf(at.Namespaces, i)}
+		name := space{n.Workspace, n.Namespace}
 		if knobs, _ := estimate.Parse(n.Estimate); once(p, namespaces, name, here) {
 			leaky[name] = n.Mode == "estimate" && knobs != nil && knobs.Leaky
 		}

@@ -84,7 +84,8 @@ func WriteQueries(w io.Writer, r *controlv1.Rollout) {
 	t := format.NewTable(w)
 	t.Row("QUERY", "REGION", "BEFORE", "NOW", "WANT", "")
 	for _, q := range r.GetQueries() {
-		t.Row(q.GetName(), format.OrNone(q.GetRegion()), format.Measured(q.Before), format.Measured(q.Now), q.GetBound(), q.GetProblem())
+		t.Row(q.GetName(), format.OrNone(q.GetRegion()), format.Measured(q.Before), format.Measured(q.Now),
+			q.GetBound(), q.GetProblem())
 	}
 	t.Flush()
 }
