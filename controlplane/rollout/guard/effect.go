@@ -39,8 +39,8 @@ type EffectSpace struct {
 
 const spacesMax = heartbeat.LimitsNamespacesMax
 
-// EffectTally is judged, denied before, denied after and newly denied decisions, and newly denied decisions of protected
-// callers.
+// EffectTally is judged, denied before, denied after and newly denied decisions, and newly denied decisions of
+// protected callers.
 type EffectTally [5]int64
 
 // SpaceTally has the first four figures of an EffectTally for one namespace.
