@@ -127,8 +127,8 @@ func TestARolloutOfLimitsStarts(t *testing.T) {
 	}
 }
 
-// The form has the time of the baseline and the lease of the trials, with the defaults of the API. Errors name the field,
-// and an empty field is the default.
+// The form has the time of the baseline and the lease of the trials, with the defaults of the API. Errors name the
+// field, and an empty field is the default.
 func TestAFormOfLimitsHasItsBaselineAndLease(t *testing.T) {
 	w, s := startLimits(t)
 	b := w.as("operator")

@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/deploy/local/stack"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
@@ -92,7 +93,7 @@ func (l *limitsFleet) edited(id string) {
 	l.begin(id, "less.yaml", "slow.json")
 	await.True(l.t, id+" bakes", func() bool { return l.look(id).GetPhase() == "baking" })
 	l.set(editedLimit, "an edit")
-	caught := l.ends(id, "rolled back: stage 1", fmt.Sprint(editedLimit)) &&
+	caught := l.ends(id, "rolled back: stage 1", controlplane.Digits(editedLimit)) &&
 		l.agrees(id, editedLimit, time.Now(), trialLease)
 	l.set(roomyLimit, "as agreed")
 	l.count("a fight with an edit: caught in stage 1", l.restored(id) && caught)

@@ -55,7 +55,7 @@ func testTheConsoleInChromium(t *testing.T) {
 	for _, n := range s.Nodes {
 		w.Nodes = append(w.Nodes, n.URL())
 	}
-	for _, scenario := range []string{"theme", "live", "jobs", "limits", "audit", "keys", "retirement", "viewer", "plan", "difference", "breach", "tour"} {
+	for _, scenario := range []string{"theme", "live", "jobs", "limits", "audit", "keys", "retirement", "viewer", "plan", "difference", "stricter", "breach", "tour"} {
 		t.Run(scenario, func(t *testing.T) { drive(t, scenario, w) })
 	}
 	if err := s.Redis["eu"].Kill(); err != nil {

@@ -272,6 +272,35 @@ const scenarios = {
     assert.equal((overrides ?? []).length, 0, "stored");
   },
 
+  // An operator starts a rollout of limits by its form. Its first stage only counts, and is rolled back because callers
+  // would be newly denied. A viewer reads the evidence on a phone. No setting changes.
+  async stricter() {
+    const calm = traffic(1_000_000);
+    const page = await someone("operator", { viewport: { width: 1440, height: 900 } });
+    await page.goto("/console/rollouts/limits");
+    await page.getByLabel("Document, in YAML or JSON").fill('kind: weir-settings\nversion: 1\noverrides:\n  - {workspace: acme, namespace: api, pattern: "user_1*", limit: 5}\n');
+    await page.getByLabel("Health is measured for").fill("1s");
+    await page.getByLabel("Name", { exact: true }).fill("stricter");
+    await page.getByLabel("Reason").fill("less for a few");
+    await page.getByRole("button", { name: "Show the difference" }).last().click();
+    await page.getByText("limit 5, window of the request").waitFor();
+    await page.getByRole("button", { name: "Start the rollout" }).last().click();
+    await page.getByText("The rollout has started.").waitFor();
+    await page.locator(".phase", { hasText: "rolled back" }).waitFor({ timeout: 3 * patience });
+    assert.match(await text(page, '[data-live="now"]'), /newly denied/);
+    await calm();
+    await page.reload();
+    assert.match(await text(page, '[data-live="evidence"]'), /user_1\d/);
+    const phone = await someone("viewer", { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true });
+    await phone.goto("/console/rollouts/at/stricter");
+    for (const [on, reader] of Object.entries({ wide: page, phone })) {
+      assert.deepEqual(await reader.evaluate(look), [], on);
+      await reader.screenshot({ path: `${world.shots}/stricter-${on}.png`, fullPage: true });
+    }
+    const { overrides } = await rpc("viewer", "SettingsService/ListOverrides", { workspace: "acme", namespace: "api" });
+    assert.ok(!(overrides ?? []).some((o) => o.pattern === "user_1*"), "stored");
+  },
+
   // An override is reviewed and set, and is changed without losing other fields. A change is rejected
   // if another person has changed it meanwhile. It is deleted; the keyboard is enough to set it.
   async limits() {
