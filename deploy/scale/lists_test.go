@@ -53,7 +53,8 @@ const (
 // Decisions take half of a core. So two cores are not short of time, and the ratio shows interference. The nodes,
 // weir-control's API and the callers share a process and its garbage collector. That is harsher than in a fleet, where
 // nodes make only the list of hot keys. With list=none there is no list in either second: its ratio is the effect of
-// chance. The ratios mean nothing on a machine with much other work.
+// chance. With list=busy a loop keeps a processor busy instead. The ratios mean nothing on a machine with much other
+// work.
 func BenchmarkListsAndDecisions(b *testing.B) { servers.EachSQL(b, benchListsAndDecisions) }
 
 func benchListsAndDecisions(b *testing.B) {
@@ -66,6 +67,7 @@ func benchListsAndDecisions(b *testing.B) {
 		page func(context.Context) error
 	}{
 		{"none", nil},
+		{"busy", busyPage},
 		{"top", f.topPage},
 		{"keys/limit=50", f.keysPage(50)},
 		{"keys/limit=1000", f.keysPage(limits.KeysMax)},
@@ -188,6 +190,14 @@ func (f *listFleet) usagePage(ctx context.Context) error {
 		return fmt.Errorf("the usage has no namespace")
 	}
 	return err
+}
+
+// busyPage takes a processor for about as long as a page of keys does, without any list. So its ratio is the effect of
+// the processor alone.
+func busyPage(context.Context) error {
+	for began := time.Now(); time.Since(began) < 5*time.Millisecond; {
+	}
+	return nil
 }
 
 // topPage lists the hot keys of the next node, which walks its table.
